@@ -1,0 +1,30 @@
+//! The daemon's own environment, read once. A client's variables come with its hello and are never read here.
+
+use std::path::PathBuf;
+
+use protocol::env::Env;
+use protocol::socket::{self, Place, SocketError};
+
+/// What a daemon runs with.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// This process's environment.
+    pub env: Env,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+}
+
+impl Config {
+    /// From this process's environment.
+    pub(crate) fn from_env() -> Config {
+        Config {
+            env: std::env::vars_os().collect(),
+            home: std::env::home_dir(),
+        }
+    }
+
+    /// Where the socket is.
+    pub(crate) fn place(&self) -> Result<Place, SocketError> {
+        socket::place(&self.env, crate::unix::user())
+    }
+}

@@ -1,0 +1,215 @@
+//! Directory handles on Unix: the `*at` calls, by rustix.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::ReadError;
+
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
+const OPEN: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
+
+/// How often a waiting writer asks for the lock again: `flock` has no timeout.
+const LOCK_POLL: Duration = Duration::from_millis(5);
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Dir(OwnedFd);
+
+/// A lock that ends when it is dropped, or with its process.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] OwnedFd);
+
+impl Dir {
+    /// Opens a real directory; a link in its place is refused.
+    pub(crate) fn open(path: &Path) -> io::Result<Dir> {
+        let flags = OPEN | OFlags::DIRECTORY | OFlags::RDONLY;
+        Ok(Dir(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Opens a real directory in this one.
+    pub(crate) fn open_dir(&self, name: &str) -> io::Result<Dir> {
+        let flags = OPEN | OFlags::DIRECTORY | OFlags::RDONLY;
+        Ok(Dir(rustix::fs::openat(
+            &self.0,
+            name,
+            flags,
+            Mode::empty(),
+        )?))
+    }
+
+    /// Makes a directory for this user alone, unless it exists.
+    pub(crate) fn make_dir(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.0, name, PRIVATE_DIRECTORY) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes access from everybody else, where they have any.
+    pub(crate) fn make_private(&self) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.0)?.st_mode);
+        if mode.intersects(Mode::RWXG | Mode::RWXO) || !mode.contains(PRIVATE_DIRECTORY) {
+            rustix::fs::fchmod(&self.0, PRIVATE_DIRECTORY)?;
+        }
+        Ok(())
+    }
+
+    /// The names in it, in no order; what is no Unicode can't be ours and is left out.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            if let Ok(name) = entry?.file_name().to_str() {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// What stands at a name, without following a link: its device and inode, or `None` where nothing does.
+    pub(crate) fn inode(&self, name: &str) -> io::Result<Option<(u64, u64)>> {
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            #[expect(clippy::unnecessary_cast, reason = "their types differ by platform")]
+            Ok(stat) => Ok(Some((stat.st_dev as u64, stat.st_ino as u64))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads a regular file that has one name, or a second one which is `twin`; at most `most` bytes.
+    pub(crate) fn read(&self, name: &str, twin: &str, most: u64) -> Result<Vec<u8>, ReadError> {
+        // Looked at before it is opened: opening a device can do things.
+        let stat = match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Err(ReadError::Missing),
+            Err(error) => return Err(ReadError::Io(error.into())),
+        };
+        check_type(FileType::from_raw_mode(stat.st_mode))?;
+        let flags = OPEN | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::RDONLY;
+        let file = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Err(ReadError::Missing),
+            Err(Errno::LOOP) => return Err(ReadError::NotRegular("a symbolic link")),
+            Err(error) => return Err(ReadError::Io(error.into())),
+        };
+        let metadata = file.metadata().map_err(ReadError::Io)?;
+        check_type(FileType::from_raw_mode(
+            metadata.mode() as rustix::fs::RawMode
+        ))?;
+        let own = Some((metadata.dev(), metadata.ino()));
+        let with_twin = metadata.nlink() == 2 && self.inode(twin).map_err(ReadError::Io)? == own;
+        if metadata.nlink() > 1 && !with_twin {
+            return Err(ReadError::Linked(metadata.nlink()));
+        }
+        let mut bytes = Vec::new();
+        file.take(most + 1)
+            .read_to_end(&mut bytes)
+            .map_err(ReadError::Io)?;
+        if bytes.len() as u64 > most {
+            return Err(ReadError::TooLarge(most));
+        }
+        Ok(bytes)
+    }
+
+    /// Makes a new file for this user alone; fails where anything has that name.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OPEN | OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let file = rustix::fs::openat(&self.0, name, flags, PRIVATE_FILE)?;
+        // A umask can only take bits away; 0600 it shall be.
+        rustix::fs::fchmod(&file, PRIVATE_FILE)?;
+        Ok(File::from(file))
+    }
+
+    /// Gives a file another name, replacing what has that.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
+    /// Gives a file a second name.
+    pub(crate) fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::linkat(
+            &self.0,
+            from,
+            &self.0,
+            to,
+            AtFlags::empty(),
+        )?)
+    }
+
+    /// Removes a name, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes what happened to names in it durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        match rustix::fs::fsync(&self.0) {
+            // Some network and FUSE file systems can't sync a directory; there is no other way to ask.
+            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes the lock that `name` stands for, until `deadline`; `None` if somebody holds it all that time.
+    pub(crate) fn lock(&self, name: &str, deadline: Instant) -> io::Result<Option<Lock>> {
+        let flags = OPEN | OFlags::CREATE | OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::openat(&self.0, name, flags, PRIVATE_FILE)?;
+        loop {
+            match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(Lock(file))),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(LOCK_POLL);
+        }
+    }
+}
+
+fn check_type(kind: FileType) -> Result<(), ReadError> {
+    Err(ReadError::NotRegular(match kind {
+        FileType::RegularFile => return Ok(()),
+        FileType::Symlink => "a symbolic link",
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of unknown type",
+    }))
+}
+
+/// Opens a file for reading without following a link and without waiting for a FIFO's writer. What it is
+/// must be checked on the open file.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OPEN | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::RDONLY;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// What changes when a file's content does: modification and change time, size, inode.
+pub(crate) fn signature(metadata: &Metadata) -> impl PartialEq + use<> {
+    (
+        (metadata.mtime(), metadata.mtime_nsec()),
+        (metadata.ctime(), metadata.ctime_nsec()),
+        metadata.size(),
+        metadata.ino(),
+    )
+}
+
+/// When the content at a path was last written, in nanoseconds since 1970; 0 where nothing is.
+pub(crate) fn modified(path: &Path) -> i128 {
+    path.symlink_metadata().map_or(0, |metadata| {
+        i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+    })
+}

@@ -1,0 +1,174 @@
+//! The daemon of session-checkpoint: it keeps the checkpoints of coding-agent sessions.
+//!
+//! ```text
+//!  shim ──Unix socket, HTTP/1.1──▶ http ──upgrade──▶ mcp ──▶ tools ─┬─▶ worktree ──▶ git, content
+//!                                                                   └─▶ actor ──▶ store ──▶ dir
+//! ```
+//! The rooms, outside in: [`cli`] is the command line; `listen` has the socket, `http` the requests on
+//! it, `mcp` the protocol of the clients; `tools` turns a call into an answer, deciding whose
+//! checkpoint it is about (`identity`) and in which project (`roots`); `worktree` knows the facts of a
+//! project, by `git` and `content`; `actor` is the one task that reads and writes checkpoints, through
+//! `store` and `dir`. What a checkpoint *is* stands in [`checkpoint`], which touches nothing outside
+//! itself.
+//!
+//! - Invariant: an answer to a save is sent after the file is durable (`store::Writer::save` returns first).
+//! - Invariant: nothing is stored that did not pass redaction: the store's caller takes `Clean`.
+//! - Invariant: the daemon never reads a client's variables from its own environment.
+
+mod actor;
+pub mod checkpoint;
+pub mod cli;
+mod config;
+mod content;
+mod demo;
+mod dir;
+mod git;
+mod http;
+mod identity;
+mod listen;
+mod mcp;
+mod roots;
+mod store;
+mod tools;
+#[cfg(unix)]
+mod unix;
+mod worktree;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use protocol::env::Env;
+use protocol::hello::{Hello, PROTOCOL};
+use tokio::io::BufReader;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use config::Config;
+use listen::{ListenError, Listener};
+
+/// How long connections may take to finish once the daemon was told to leave.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Runs the daemon until it is told to leave. A `detached` one lets go of whoever started it and tells on
+/// standard output, in one line, when it is ready or why it can't be.
+async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
+    let listener = match config.place().map_err(ListenError::from) {
+        Ok(place) => Listener::bind(&place),
+        Err(error) => Err(error),
+    };
+    if detached {
+        let line = match &listener {
+            Ok(_) => "ready".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tell(&line).map_err(RunError::Stdout)?;
+        unix::release_stdout().map_err(RunError::Stdout)?;
+    }
+    let listener = listener?;
+    let (actor, thread) = actor::Actor::start().map_err(RunError::Actor)?;
+    let tools = tools::Tools {
+        actor,
+        worktrees: worktree::Worktrees::default(),
+        home: config.home.clone(),
+    };
+    let stop = CancellationToken::new();
+    let socket = listener.path.to_string_lossy().into_owned();
+    let service = http::Service::new(tools, socket, stop.clone());
+    tracing::info!(
+        version = protocol::VERSION,
+        "listening on {}",
+        listener.path.display()
+    );
+
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => service.connection(stream),
+                Err(error) => {
+                    // Out of descriptors, most likely: waiting is all that helps.
+                    tracing::error!(%error, "could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = stop.cancelled() => break,
+        }
+    }
+    // No new connections; then the sessions end, what they began is finished, the actor last.
+    drop(listener);
+    stop.cancel();
+    if tokio::time::timeout(DRAIN, service.drained())
+        .await
+        .is_err()
+    {
+        tracing::warn!("left with connections open");
+        return Ok(());
+    }
+    drop(service);
+    let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+    if !matches!(joined, Ok(Ok(()))) {
+        tracing::error!("the actor failed");
+    }
+    tracing::info!("done");
+    Ok(())
+}
+
+/// Serves the one client on standard input and output, without a socket.
+async fn embedded(config: &Config) -> Result<(), RunError> {
+    let (actor, thread) = actor::Actor::start().map_err(RunError::Actor)?;
+    let tools = tools::Tools {
+        actor,
+        worktrees: worktree::Worktrees::default(),
+        home: config.home.clone(),
+    };
+    let hello = Hello {
+        protocol: PROTOCOL,
+        version: protocol::VERSION.to_owned(),
+        connection: Uuid::new_v4(),
+        pid: std::process::id(),
+        cwd: std::env::current_dir()
+            .ok()
+            .map(|cwd| cwd.as_os_str().into()),
+        variables: Env::for_daemon(&config.env),
+    };
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    let reader = BufReader::new(tokio::io::stdin());
+    let session = mcp::serve(tools, &hello, reader, tokio::io::stdout(), stop.clone());
+    tokio::select! {
+        () = session => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    // A save that began is finished; the session's handles are gone with it.
+    let finished = tokio::task::spawn_blocking(move || thread.join());
+    if tokio::time::timeout(DRAIN, finished).await.is_err() {
+        tracing::warn!("left with a call unfinished");
+    }
+    Ok(())
+}
+
+fn tell(line: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+/// Why the daemon can't run.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("could not write to standard output ({0})")]
+    Stdout(std::io::Error),
+    #[error("could not start the actor ({0})")]
+    Actor(std::io::Error),
+    #[error("could not listen for signals ({0})")]
+    Signals(std::io::Error),
+}

@@ -1,0 +1,431 @@
+//! Newline-delimited JSON-RPC, framed and checked.
+//!
+//! What is no request gets an answer of its own and harms nobody: bytes that are no JSON −32700, JSON that is
+//! no JSON-RPC −32600, parameters of another shape than their method takes −32602, each with the request's id
+//! where it is readable. A last line without its line break counts. Everything that passes goes to
+//! rmcp as a message.
+//!
+//! Two things are kept in order here, since rmcp handles requests concurrently: nothing is handed on behind an
+//! `initialize` until that is answered, and tool calls get a [`Turn`] each.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::RoleServer;
+use rmcp::model::{ClientJsonRpcMessage, Extensions, RequestId, ServerJsonRpcMessage};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Notify, oneshot};
+
+/// The longest line that is read. A save's arguments are a few hundred KiB at the very most.
+pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
+
+const PARSE_ERROR: i32 = -32700;
+const INVALID_REQUEST: i32 = -32600;
+const INVALID_PARAMS: i32 = -32602;
+
+/// The transport of one connection.
+pub(super) struct Lines<R, W> {
+    reader: R,
+    writer: Arc<tokio::sync::Mutex<W>>,
+    line: Line,
+    open: Arc<Open>,
+    /// An `initialize` that must be answered before anything else is handed on.
+    opening: Option<RequestId>,
+    last_turn: Option<oneshot::Receiver<()>>,
+}
+
+/// The requests that are not answered yet.
+#[derive(Default)]
+struct Open {
+    ids: Mutex<HashSet<RequestId>>,
+    answered: Notify,
+}
+
+impl Open {
+    fn ids(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, id: &RequestId) {
+        self.ids().remove(id);
+        self.answered.notify_waiters();
+    }
+
+    async fn until_answered(&self, id: &RequestId) {
+        loop {
+            let answered = self.answered.notified();
+            if !self.ids().contains(id) {
+                return;
+            }
+            answered.await;
+        }
+    }
+}
+
+impl<R: AsyncBufRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
+    pub(super) fn new(reader: R, writer: W) -> Lines<R, W> {
+        Lines {
+            reader,
+            writer: Arc::new(tokio::sync::Mutex::new(writer)),
+            line: Line::default(),
+            open: Arc::default(),
+            opening: None,
+            last_turn: None,
+        }
+    }
+
+    async fn answer(writer: &tokio::sync::Mutex<W>, error: Rejected) {
+        let id = error.id.unwrap_or(Value::Null);
+        let body = json!({
+            "jsonrpc": "2.0",
+            "id": id,
+            "error": {"code": error.code, "message": error.message}
+        });
+        // A client that hung up gets no answer; the reader will see the end.
+        if let Err(error) = write_line(writer, &body.to_string()).await {
+            tracing::debug!(%error, "could not answer");
+        }
+    }
+
+    /// Puts a tool call behind the one before it.
+    fn give_turn(&mut self, message: &mut ClientJsonRpcMessage) {
+        let ClientJsonRpcMessage::Request(request) = message else {
+            return;
+        };
+        let rmcp::model::ClientRequest::CallToolRequest(call) = &mut request.request else {
+            return;
+        };
+        let (done, next) = oneshot::channel();
+        let turn = Turn {
+            before: self.last_turn.replace(next),
+            _done: done,
+        };
+        call.extensions.insert(Arc::new(Mutex::new(Some(turn))));
+    }
+}
+
+impl<R, W> Transport<RoleServer> for Lines<R, W>
+where
+    R: AsyncBufRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let writer = self.writer.clone();
+        let open = self.open.clone();
+        async move {
+            let text = serde_json::to_string(&message)?;
+            let result = write_line(&writer, &text).await;
+            match &message {
+                ServerJsonRpcMessage::Response(response) => open.close(&response.id),
+                ServerJsonRpcMessage::Error(error) => {
+                    error.id.iter().for_each(|id| open.close(id));
+                }
+                _ => {}
+            }
+            result
+        }
+    }
+
+    // Cancel-safe: what was read of a line, and what must be waited for, is kept in `self`.
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            if let Some(id) = &self.opening {
+                self.open.until_answered(id).await;
+                self.opening = None;
+            }
+            let bytes = match self.line.read(&mut self.reader).await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return None,
+                Err(error) => {
+                    tracing::debug!(%error, "a client's stream broke");
+                    return None;
+                }
+            };
+            let parsed = {
+                let open = self.open.ids();
+                bytes.and_then(|bytes| parse(&bytes, &open))
+            };
+            match parsed {
+                Ok(None) => {}
+                Ok(Some(Parsed { mut message, opens })) => {
+                    if let Some(id) = request_id(&message) {
+                        self.open.ids().insert(id.clone());
+                        if opens {
+                            self.opening = Some(id);
+                        }
+                    }
+                    self.give_turn(&mut message);
+                    return Some(message);
+                }
+                Err(error) => Self::answer(&self.writer, error).await,
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.writer.lock().await.shutdown().await
+    }
+}
+
+async fn write_line<W: AsyncWrite + Unpin>(
+    writer: &tokio::sync::Mutex<W>,
+    text: &str,
+) -> io::Result<()> {
+    let mut line = Vec::with_capacity(text.len() + 1);
+    line.extend_from_slice(text.as_bytes());
+    line.push(b'\n');
+    let mut writer = writer.lock().await;
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+/// A tool call's place in the order of its connection.
+pub(super) struct Turn {
+    before: Option<oneshot::Receiver<()>>,
+    /// Dropped when the call is done, however it ends.
+    _done: oneshot::Sender<()>,
+}
+
+impl Turn {
+    /// Waits for the call before this one, and holds up the next until the returned turn is dropped.
+    pub(super) async fn of(extensions: &Extensions) -> Option<Turn> {
+        let slot = extensions.get::<Arc<Mutex<Option<Turn>>>>()?.clone();
+        let mut turn = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if let Some(before) = turn.before.take() {
+            // An error means that it was dropped, and so is done.
+            let _done = before.await;
+        }
+        Some(turn)
+    }
+}
+
+/// A line that is answered here.
+struct Rejected {
+    id: Option<Value>,
+    code: i32,
+    message: String,
+}
+
+impl Rejected {
+    fn new(id: Option<&Value>, code: i32, message: impl Into<String>) -> Rejected {
+        Rejected {
+            id: id.cloned(),
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+struct Parsed {
+    message: ClientJsonRpcMessage,
+    /// Whether it is an `initialize`.
+    opens: bool,
+}
+
+/// A line as a message; `None` where it asks for nothing and means nothing.
+fn parse(bytes: &[u8], open: &HashSet<RequestId>) -> Result<Option<Parsed>, Rejected> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    let value: Value = serde_json::from_slice(bytes)
+        .map_err(|error| Rejected::new(None, PARSE_ERROR, format!("no JSON: {error}")))?;
+    let Value::Object(mut object) = value else {
+        let what = if value.is_array() {
+            "a batch"
+        } else {
+            "no object"
+        };
+        return Err(Rejected::new(
+            None,
+            INVALID_REQUEST,
+            format!("the line is {what}; send one JSON-RPC 2.0 object a line"),
+        ));
+    };
+    let method = object
+        .get("method")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    let id = object.get("id").cloned();
+    let readable = id.as_ref().filter(|id| is_request_id(id));
+    let Some(method) = method else {
+        // A response to something we asked; a malformed one answers nothing.
+        let is_response = object.contains_key("result") || object.contains_key("error");
+        return match serde_json::from_value(Value::Object(object)) {
+            Ok(message) => Ok(Some(Parsed {
+                message,
+                opens: false,
+            })),
+            Err(_) if is_response => Ok(None),
+            Err(_) => Err(Rejected::new(
+                readable,
+                INVALID_REQUEST,
+                "neither a request (`method`) nor a response (`result`, `error`)",
+            )),
+        };
+    };
+    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err(Rejected::new(
+            readable,
+            INVALID_REQUEST,
+            "`jsonrpc` must be \"2.0\"",
+        ));
+    }
+    let Some(id) = id else {
+        // A notification: one that can't be read is nobody's loss.
+        return Ok(serde_json::from_value(Value::Object(object))
+            .ok()
+            .map(|message| Parsed {
+                message,
+                opens: false,
+            }));
+    };
+    let Some(id) = Some(&id).filter(|id| is_request_id(id)) else {
+        return Err(Rejected::new(
+            None,
+            INVALID_REQUEST,
+            "`id` must be a string that isn't empty, or an integer",
+        ));
+    };
+    if let Ok(request_id) = serde_json::from_value::<RequestId>(id.clone())
+        && open.contains(&request_id)
+    {
+        return Err(Rejected::new(
+            None,
+            INVALID_REQUEST,
+            format!("a request with the id {id} is not answered yet"),
+        ));
+    }
+    let opens = method == "initialize";
+    if opens {
+        complete_initialize(&mut object);
+    }
+    match serde_json::from_value(Value::Object(object)) {
+        Ok(message @ ClientJsonRpcMessage::Request(_)) => Ok(Some(Parsed { message, opens })),
+        _ => Err(Rejected::new(
+            Some(id),
+            INVALID_PARAMS,
+            format!("`params` are not what `{method}` takes"),
+        )),
+    }
+}
+
+/// Clients that leave out what `initialize` must have get a session all the same.
+fn complete_initialize(request: &mut Map<String, Value>) {
+    let params = request.entry("params").or_insert_with(|| json!({}));
+    let Some(params) = params.as_object_mut() else {
+        return;
+    };
+    if !params.get("protocolVersion").is_some_and(Value::is_string) {
+        params.insert("protocolVersion".to_owned(), "unknown".into());
+    }
+    if !params.get("capabilities").is_some_and(Value::is_object) {
+        params.insert("capabilities".to_owned(), json!({}));
+    }
+    let client = params.entry("clientInfo").or_insert_with(|| json!({}));
+    if let Some(client) = client.as_object_mut() {
+        client.entry("name").or_insert_with(|| "unknown".into());
+        client.entry("version").or_insert_with(|| "0".into());
+    }
+}
+
+fn is_request_id(id: &Value) -> bool {
+    match id {
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => number.is_i64(),
+        _ => false,
+    }
+}
+
+fn request_id(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+        _ => None,
+    }
+}
+
+/// A line as far as it has been read.
+#[derive(Default)]
+struct Line {
+    bytes: Vec<u8>,
+    /// Whether it is too long and its rest is being skipped.
+    skipping: bool,
+}
+
+impl Line {
+    /// The next line without its line break; `None` at the end of the stream. A line that is too long is
+    /// an error of its own, and the one behind it is read.
+    async fn read<R: AsyncBufRead + Unpin>(
+        &mut self,
+        reader: &mut R,
+    ) -> io::Result<Option<Result<Vec<u8>, Rejected>>> {
+        loop {
+            let chunk = reader.fill_buf().await?;
+            let at_end = chunk.is_empty();
+            let (taken, complete) = match chunk.iter().position(|byte| *byte == b'\n') {
+                Some(at) => (at + 1, true),
+                None => (chunk.len(), false),
+            };
+            let content = &chunk[..taken - usize::from(complete)];
+            if self.bytes.len() + content.len() > MAX_LINE {
+                self.skipping = true;
+            }
+            if !self.skipping {
+                self.bytes.extend_from_slice(content);
+            }
+            reader.consume(taken);
+            if at_end && self.bytes.is_empty() && !self.skipping {
+                return Ok(None);
+            }
+            if complete || at_end {
+                let bytes = std::mem::take(&mut self.bytes);
+                if std::mem::take(&mut self.skipping) {
+                    return Ok(Some(Err(too_long(&bytes))));
+                }
+                return Ok(Some(Ok(bytes)));
+            }
+        }
+    }
+}
+
+/// The refusal of a line that is too long, under its id where that stands near its beginning.
+fn too_long(beginning: &[u8]) -> Rejected {
+    let id = id_near_start(&beginning[..beginning.len().min(4096)]);
+    Rejected::new(
+        id.as_ref(),
+        INVALID_REQUEST,
+        format!("the line is longer than {} MiB", MAX_LINE / 1024 / 1024),
+    )
+}
+
+/// The value of the first top-level `"id"` in the beginning of an object.
+fn id_near_start(beginning: &[u8]) -> Option<Value> {
+    let text = String::from_utf8_lossy(beginning);
+    let mut rest = text.trim_start().strip_prefix('{')?;
+    loop {
+        let mut key = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        let name = key.next()?.ok()?;
+        rest = rest
+            .get(key.byte_offset()..)?
+            .trim_start()
+            .strip_prefix(':')?;
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let value = values.next()?.ok()?;
+        if name == "id" {
+            return is_request_id(&value).then_some(value);
+        }
+        rest = rest
+            .get(values.byte_offset()..)?
+            .trim_start()
+            .strip_prefix(',')?
+            .trim_start();
+    }
+}

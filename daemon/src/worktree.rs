@@ -1,0 +1,169 @@
+//! The door to what is known of a work tree.
+//!
+//! Callers ask [`Worktrees`] and get plain facts; that the tree is examined at each call is known only
+//! here, and a live picture kept by watching it comes in through the same two questions. An
+//! examination runs on a blocking thread and has [`PATIENCE`]: what is not known by then is said to be
+//! missing, never guessed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use gix::hash::Kind as HashKind;
+
+use crate::checkpoint::facts::{Facts, Since};
+use crate::checkpoint::model::Checkpoint;
+use crate::{content, git};
+
+/// How long a call waits for the facts (contract §2: a load names what it could not check).
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an examination that was told to end may take to do so.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What is known of work trees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Worktrees {}
+
+impl Worktrees {
+    /// The facts of `root` now, with the content of what git lists and of `paths`.
+    pub(crate) async fn settle(&self, root: &Path, paths: Vec<String>) -> Facts {
+        let root = root.to_path_buf();
+        bounded(move |late| examine(&root, &paths, None, late).0)
+            .await
+            .unwrap_or_else(unknown)
+    }
+
+    /// The facts of `root` now, and how they relate to what `checkpoint` recorded.
+    pub(crate) async fn compare(&self, root: &Path, checkpoint: &Checkpoint) -> (Facts, Since) {
+        let root = root.to_path_buf();
+        let paths: Vec<String> = checkpoint
+            .modified_files
+            .iter()
+            .map(|record| record.path.clone())
+            .collect();
+        let head = checkpoint.git.as_ref().map(|git| git.head.clone());
+        bounded(move |late| examine(&root, &paths, head.as_deref(), late))
+            .await
+            .unwrap_or_else(|| (unknown(), Since::nothing()))
+    }
+
+    /// The names of the root's checkpoint files that git would offer to add or already tracks.
+    pub(crate) async fn seen_by_git(&self, root: &Path, candidates: Vec<String>) -> Vec<String> {
+        let root = root.to_path_buf();
+        bounded(move |_| seen(&root, candidates))
+            .await
+            .unwrap_or_default()
+    }
+}
+
+fn unknown() -> Facts {
+    let reason = "the work tree could not be examined in time".to_owned();
+    Facts {
+        warnings: vec![format!("{}.", capitalized(&reason))],
+        incomplete: Some(reason),
+        ..Facts::default()
+    }
+}
+
+/// Runs `work` on a blocking thread and tells it when its time is up; `None` if it doesn't end even then.
+async fn bounded<T: Send + 'static>(
+    work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
+) -> Option<T> {
+    let late = Arc::new(AtomicBool::new(false));
+    let flag = late.clone();
+    let mut job = tokio::task::spawn_blocking(move || work(&flag));
+    let result = match tokio::time::timeout(PATIENCE, &mut job).await {
+        Ok(result) => result,
+        Err(_) => {
+            late.store(true, Ordering::Relaxed);
+            tokio::time::timeout(GRACE, job).await.ok()?
+        }
+    };
+    result
+        .inspect_err(|error| tracing::error!(%error, "an examination failed"))
+        .ok()
+}
+
+fn examine(
+    root: &Path,
+    paths: &[String],
+    saved_head: Option<&str>,
+    late: &Arc<AtomicBool>,
+) -> (Facts, Since) {
+    let mut facts = Facts::default();
+    let mut since = Since::nothing();
+    let mut hash = HashKind::Sha1;
+    match git::open(root) {
+        Ok(None) => {}
+        Ok(Some(repository)) => {
+            hash = repository.hash_kind();
+            if let Err(error) = ask_git(&repository, root, &mut facts, late) {
+                give_up_on_git(&mut facts, &error);
+            }
+            if let Some(head) = saved_head.filter(|_| facts.git.is_some()) {
+                let listed = facts.changed.iter().map(|file| file.path.as_str());
+                since = git::since(&repository, head, listed);
+            }
+        }
+        Err(error) => give_up_on_git(&mut facts, &error),
+    }
+    let mut contents = BTreeMap::new();
+    // What was asked for goes first: it must not go without for the sake of a vast untracked tree.
+    let listed = facts.changed.iter().map(|file| &file.path);
+    for path in paths.iter().chain(listed) {
+        contents
+            .entry(path.clone())
+            .or_insert_with(|| content::examine(root, path, hash, late));
+    }
+    facts.contents = contents;
+    (facts, since)
+}
+
+fn ask_git(
+    repository: &git::Repository,
+    root: &Path,
+    facts: &mut Facts,
+    late: &Arc<AtomicBool>,
+) -> Result<(), git::GitError> {
+    facts.git = repository.head()?;
+    let listed = git::list(repository, root, late)?;
+    facts.changed = listed.changed;
+    if let Some(git) = &mut facts.git {
+        git.dirty = !facts.changed.is_empty();
+    }
+    Ok(())
+}
+
+/// Without git the rest goes on; that uncommitted files are missing must be said.
+fn give_up_on_git(facts: &mut Facts, error: &git::GitError) {
+    let reason = error.to_string();
+    tracing::warn!(%reason, "git's facts can't be had");
+    facts.warnings.push(format!(
+        "{}: uncommitted files are missing here.",
+        capitalized(&reason)
+    ));
+    facts.incomplete = Some(reason);
+    if !matches!(error, git::GitError::Late | git::GitError::Status(_)) {
+        facts.git = None;
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    match characters.next() {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => String::new(),
+    }
+}
+
+fn seen(root: &Path, candidates: Vec<String>) -> Vec<String> {
+    match git::open(root) {
+        Ok(Some(repository)) => candidates
+            .into_iter()
+            .filter(|path| repository.sees(path))
+            .collect(),
+        _ => Vec::new(),
+    }
+}

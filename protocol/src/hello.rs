@@ -1,0 +1,91 @@
+//! The first line of each side on a connection.
+//!
+//! After the HTTP upgrade of [`MCP_ENDPOINT`] the shim writes a [`Hello`] and the daemon a [`Welcome`], one JSON
+//! object a line; from then on the stream is the client's newline-delimited JSON-RPC. The integer
+//! [`PROTOCOL`] alone decides whether two builds can talk; the version is for people.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::env::{Env, OsText};
+
+/// The version of what shim and daemon say to each other.
+pub const PROTOCOL: u32 = 1;
+
+/// `GET` with an `Upgrade` to [`UPGRADE`]: an MCP connection.
+pub const MCP_ENDPOINT: &str = "/v1/mcp";
+/// `GET`: the daemon's status as JSON.
+pub const STATUS_ENDPOINT: &str = "/v1/status";
+/// `POST`: finish what is running and leave.
+pub const SHUTDOWN_ENDPOINT: &str = "/v1/shutdown";
+/// The protocol named in the HTTP upgrade.
+pub const UPGRADE: &str = "session-checkpoint";
+
+/// The most that either side reads for a hello line, in bytes.
+pub const MAX_HELLO: usize = 256 * 1024;
+
+/// What a shim says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The shim's [`PROTOCOL`].
+    pub protocol: u32,
+    /// The shim's version.
+    pub version: String,
+    /// Stays the same when a shim reconnects.
+    pub connection: Uuid,
+    /// The shim's process id.
+    pub pid: u32,
+    /// The client's working directory, unless it could not be told.
+    pub cwd: Option<OsText>,
+    /// The client's variables of contract §7.
+    pub variables: BTreeMap<String, OsText>,
+}
+
+impl Hello {
+    /// The client's variables as an environment.
+    pub fn env(&self) -> Env {
+        self.variables
+            .iter()
+            .map(|(name, value)| (name.clone(), OsString::from(value.clone())))
+            .collect()
+    }
+
+    /// The client's working directory.
+    pub fn cwd(&self) -> Option<PathBuf> {
+        self.cwd
+            .clone()
+            .map(|text| PathBuf::from(OsString::from(text)))
+    }
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The daemon's [`PROTOCOL`].
+    pub protocol: u32,
+    /// The daemon's version.
+    pub version: String,
+    /// The daemon's process id.
+    pub pid: u32,
+}
+
+/// What `GET /v1/status` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's process id.
+    pub pid: u32,
+    /// The daemon's version.
+    pub version: String,
+    /// The daemon's [`PROTOCOL`].
+    pub protocol: u32,
+    /// Seconds since the daemon started.
+    pub uptime: u64,
+    /// The socket it listens on.
+    pub socket: String,
+    /// Open MCP connections.
+    pub connections: usize,
+}

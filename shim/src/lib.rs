@@ -1,0 +1,70 @@
+//! The MCP server that clients spawn: it forwards standard input and output to the daemon.
+//!
+//! It is small and dumb on purpose, since every open session has one: it finds the daemon or starts it
+//! (`connect`), says hello, and pumps lines (`relay`). What it understands of them is only what it
+//! takes to survive the daemon: the handshake and the requests that are not answered yet are kept, and
+//! said again to the next daemon. Where no daemon can be had, it becomes one for this client alone.
+
+mod connect;
+mod relay;
+#[cfg(unix)]
+mod unix;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use protocol::env::Env;
+
+use connect::{Daemon, Unreachable};
+
+/// Runs the shim until its client hangs up.
+pub fn main() -> ExitCode {
+    let env: Env = std::env::vars_os().collect();
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("could not start ({error})")),
+    };
+    let daemon = Daemon::new(&env);
+    let outcome = runtime.block_on(async {
+        // Nothing is read from the client before there is a daemon: the embedded one can still
+        // take over the pipes as they are.
+        let stream = daemon.connect().await?;
+        relay::run(&daemon, stream).await;
+        Ok(())
+    });
+    // A thread that reads standard input can't be interrupted; it ends with the process.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(unreachable) => go_embedded(&daemon, &unreachable),
+    }
+}
+
+/// Becomes the daemon of this client alone.
+fn go_embedded(daemon: &Daemon, unreachable: &Unreachable) -> ExitCode {
+    if let Unreachable::Failed(reason) = unreachable {
+        complain(&format!("{reason}; running without a daemon"));
+    }
+    let program = match &daemon.program {
+        Ok(program) => program,
+        Err(reason) => return fail(reason),
+    };
+    let error = unix::become_program(program, "--stdio");
+    fail(&format!("could not run `{}` ({error})", program.display()))
+}
+
+fn complain(message: &str) {
+    // Where even this can't be written, the exit code says it.
+    let _written = writeln!(
+        std::io::stderr().lock(),
+        "session-checkpoint-mcp: {message}"
+    );
+}
+
+fn fail(message: &str) -> ExitCode {
+    complain(message);
+    ExitCode::FAILURE
+}

@@ -1,0 +1,7 @@
+//! The daemon, and the commands for people.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    daemon::cli::main()
+}
