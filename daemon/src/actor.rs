@@ -141,7 +141,13 @@ fn list(root: PathBuf) -> Result<Vec<Found>, DirectoryError> {
 }
 
 fn save(save: Save) -> Result<Saved, SaveError> {
-    let writer = Store::open(&save.root)?.write()?;
+    let store = Store::open(&save.root)?;
+    // A refusal leaves no trace, so this one comes before anything is made.
+    let resumed_from = match (&save.resumed_from, store.load(&save.selector)) {
+        (Some(text), Err(LoadError::Missing)) => Some(selector(text)?),
+        _ => None,
+    };
+    let writer = store.write()?;
     let store = writer.store();
     let mut warnings = Vec::new();
     let own = match store.load(&save.selector) {
@@ -181,8 +187,8 @@ fn save(save: Save) -> Result<Saved, SaveError> {
             store.path(&save.selector).display()
         )));
     }
-    let resumed = match (&own, &save.resumed_from) {
-        (None, Some(selector)) => resumed(store, selector, &mut warnings)?,
+    let resumed = match (&own, resumed_from) {
+        (None, Some(selector)) => resumed(store, selector, &mut warnings),
         _ => None,
     };
     let earlier = Earlier {
@@ -215,25 +221,28 @@ pub(crate) fn foreign_owner<'a>(
     checkpoint.session_id.as_ref().filter(|owner| *owner != id)
 }
 
+fn selector(text: &str) -> Result<Selector, SaveError> {
+    text.parse().map_err(|_| {
+        SaveError::Refused(format!(
+            "`resumedFrom` is `{}`, which is no selector. Nothing was saved; pass a selector as list_session_checkpoints returns it (a session id, or `legacy`), or leave `resumedFrom` out",
+            quote(text)
+        ))
+    })
+}
+
 /// The checkpoint that a session's first save builds on.
 fn resumed(
     store: &Store,
-    selector: &str,
+    selector: Selector,
     warnings: &mut Vec<String>,
-) -> Result<Option<(Selector, Checkpoint)>, SaveError> {
-    let parsed: Selector = selector.parse().map_err(|_| {
-        SaveError::Refused(format!(
-            "`resumedFrom` is `{}`, which is no selector. Nothing was saved; pass a selector as list_session_checkpoints returns it (a session id, or `legacy`), or leave `resumedFrom` out",
-            quote(selector)
-        ))
-    })?;
-    match store.load(&parsed) {
-        Ok(stored) => Ok(Some((parsed, stored.checkpoint))),
+) -> Option<(Selector, Checkpoint)> {
+    match store.load(&selector) {
+        Ok(stored) => Some((selector, stored.checkpoint)),
         Err(error) => {
             warnings.push(format!(
-                "The checkpoint `{parsed}` named by `resumedFrom` can't be used ({error}); saved without it."
+                "The checkpoint `{selector}` named by `resumedFrom` can't be used ({error}); saved without it."
             ));
-            Ok(None)
+            None
         }
     }
 }

@@ -37,8 +37,6 @@ mod worktree;
 use std::io::Write as _;
 use std::time::Duration;
 
-use protocol::env::Env;
-use protocol::hello::{Hello, PROTOCOL};
 use tokio::io::BufReader;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -71,6 +69,7 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
         actor,
         worktrees: worktree::Worktrees::default(),
         home: config.home.clone(),
+        state: protocol::state::directory(&config.env),
     };
     let stop = CancellationToken::new();
     let socket = listener.path.to_string_lossy().into_owned();
@@ -124,17 +123,9 @@ async fn embedded(config: &Config) -> Result<(), RunError> {
         actor,
         worktrees: worktree::Worktrees::default(),
         home: config.home.clone(),
+        state: protocol::state::directory(&config.env),
     };
-    let hello = Hello {
-        protocol: PROTOCOL,
-        version: protocol::VERSION.to_owned(),
-        connection: Uuid::new_v4(),
-        pid: std::process::id(),
-        cwd: std::env::current_dir()
-            .ok()
-            .map(|cwd| cwd.as_os_str().into()),
-        variables: Env::for_daemon(&config.env),
-    };
+    let hello = protocol::process::hello(Uuid::new_v4(), &config.env);
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;

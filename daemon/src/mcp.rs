@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use protocol::env::Env;
 use protocol::hello::Hello;
+use protocol::word::Ancestry;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
     Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
@@ -47,6 +48,7 @@ pub(crate) async fn serve<R, W>(
         tools,
         env: hello.env(),
         cwd: hello.cwd(),
+        ancestry: hello.ancestry.clone(),
         roots: Arc::default(),
     };
     let service = serve_directly_with_ct(session, Lines::new(reader, writer), None, stop);
@@ -60,6 +62,7 @@ struct Session {
     tools: Tools,
     env: Env,
     cwd: Option<PathBuf>,
+    ancestry: Ancestry,
     roots: Arc<tokio::sync::Mutex<RootsState>>,
 }
 
@@ -144,6 +147,7 @@ impl Session {
             client: context.client_info().map(|client| client.name),
             env: self.env.clone(),
             cwd: self.cwd.clone(),
+            ancestry: self.ancestry.clone(),
             roots: Roots {
                 state: self.roots.clone(),
                 peer: (has_roots && !stateless).then(|| context.peer.clone()),

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use protocol::env::Env;
 use protocol::files;
 use protocol::ids::{Selector, SessionId};
+use protocol::word::{self, Ancestry};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -55,6 +56,7 @@ pub(crate) struct Call<R> {
     /// The client's variables and working directory.
     pub(crate) env: Env,
     pub(crate) cwd: Option<PathBuf>,
+    pub(crate) ancestry: Ancestry,
     pub(crate) roots: R,
 }
 
@@ -65,6 +67,8 @@ pub(crate) struct Tools {
     pub(crate) worktrees: Worktrees,
     /// The user's home, which is no project by itself.
     pub(crate) home: Option<PathBuf>,
+    /// Where the SessionStart hook leaves its word.
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// Arguments that every tool has, resolved.
@@ -80,10 +84,7 @@ impl Tools {
             return Err(Refusal(SUBAGENT.to_owned()));
         }
         let mut arguments = Arguments::new(call.arguments.clone());
-        let resumed_from = arguments.word(
-            "resumedFrom",
-            "pass the selector of the checkpoint that this session resumed, or leave it out",
-        )?;
+        let resumed_from = arguments.any_word("resumedFrom");
         let resolved = self.resolve(&call, &mut arguments).await?;
         let mut request = arguments.save_request()?;
         let mut warnings = arguments.finish();
@@ -492,6 +493,20 @@ impl Tools {
         Ok(entries)
     }
 
+    /// The session that the hook named for the client's process. Read at each call: it changes with an
+    /// in-session `/resume`.
+    fn hooks_word(&self, ancestry: &Ancestry) -> Option<SessionId> {
+        let directory = self.state.as_ref()?.join(word::DIRECTORY);
+        let entry = ancestry
+            .candidates()
+            .into_iter()
+            .find_map(|name| std::fs::read(directory.join(name)).ok())?;
+        let entry: word::Entry = serde_json::from_slice(&entry)
+            .inspect_err(|error| tracing::warn!(%error, "an entry of the hook can't be read"))
+            .ok()?;
+        Some(entry.session)
+    }
+
     /// Whose checkpoint, and where.
     async fn resolve<R: ClientRoots>(
         &self,
@@ -510,7 +525,7 @@ impl Tools {
             meta: &call.meta,
             client: call.client.as_deref(),
             env: &call.env,
-            hook: None,
+            hook: self.hooks_word(&call.ancestry).as_ref(),
             argument: session.as_deref(),
         })?;
         let root = match roots::named(root.as_deref(), &call.env)? {

@@ -145,8 +145,12 @@ fn give_up_on_git(facts: &mut Facts, error: &git::GitError) {
         capitalized(&reason)
     ));
     facts.incomplete = Some(reason);
-    if !matches!(error, git::GitError::Late | git::GitError::Status(_)) {
-        facts.git = None;
+    match &mut facts.git {
+        // Where it stood is known; whether anything is uncommitted is not, so it is not called clean.
+        Some(git) if matches!(error, git::GitError::Late | git::GitError::Status(_)) => {
+            git.dirty = true;
+        }
+        git => *git = None,
     }
 }
 

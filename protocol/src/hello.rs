@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::env::{Env, OsText};
+use crate::word::Ancestry;
 
 /// The version of what shim and daemon say to each other.
 pub const PROTOCOL: u32 = 1;
@@ -43,6 +44,9 @@ pub struct Hello {
     pub cwd: Option<OsText>,
     /// The client's variables of contract §7.
     pub variables: BTreeMap<String, OsText>,
+    /// The processes that led to the shim.
+    #[serde(default)]
+    pub ancestry: Ancestry,
 }
 
 impl Hello {

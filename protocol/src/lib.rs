@@ -4,8 +4,8 @@
 //! says to the daemon (`session-checkpointd`), one per user, which does the work. Both must find the
 //! same socket, speak the same first lines on it, and mean the same by a session id; that, and
 //! nothing else, is in this crate. It takes values and returns values: the environment is passed
-//! in as an [`env::Env`], and only [`socket`] looks at the disk, at the one question both sides
-//! have to answer alike (is this directory private to this user?).
+//! in as an [`env::Env`]. Only two questions that both sides have to answer alike are asked of the
+//! system here: is this directory private to this user ([`socket`]), and what is this process ([`process`])?
 //!
 //! In reading order:
 //! - [`ids`]: session ids and checkpoint selectors,
@@ -13,15 +13,19 @@
 //! - [`env`]: an environment as a value, and the names of the variables that matter,
 //! - [`socket`]: where the socket is,
 //! - [`state`]: where the state directory is,
-//! - [`hello`]: the first line of each side on a connection, and the versions in it.
+//! - [`word`]: which session a client's process is in, by its hook,
+//! - [`hello`]: the first line of each side on a connection, and the versions in it,
+//! - [`process`]: this process, as its hello describes it.
 #![forbid(unsafe_code)]
 
 pub mod env;
 pub mod files;
 pub mod hello;
 pub mod ids;
+pub mod process;
 pub mod socket;
 pub mod state;
+pub mod word;
 
 /// The version of the program, the same for all its crates.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

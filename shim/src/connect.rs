@@ -86,16 +86,7 @@ impl Daemon {
             program,
             off,
             place: socket::place(env, unix::user()).map_err(|error| error.to_string()),
-            hello: Hello {
-                protocol: PROTOCOL,
-                version: protocol::VERSION.to_owned(),
-                connection: Uuid::new_v4(),
-                pid: std::process::id(),
-                cwd: std::env::current_dir()
-                    .ok()
-                    .map(|cwd| cwd.as_os_str().into()),
-                variables: env.for_daemon(),
-            },
+            hello: protocol::process::hello(Uuid::new_v4(), env),
             env: env.clone(),
         }
     }

@@ -10,6 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::signal::unix::{SignalKind, signal};
@@ -218,6 +219,8 @@ struct Envelope<'a> {
     id: Option<&'a RawValue>,
     #[serde(borrow)]
     method: Option<std::borrow::Cow<'a, str>>,
+    result: Option<IgnoredAny>,
+    error: Option<IgnoredAny>,
 }
 
 impl Conversation {
@@ -246,8 +249,15 @@ impl Conversation {
                 Heard::Forward
             }
             (Some(_), None) => Heard::Forward,
-            (None, Some(id)) if !self.asked.remove(&id) => Heard::Drop,
-            (None, _) => Heard::Forward,
+            (None, Some(id)) => {
+                let is_response = envelope.result.is_some() || envelope.error.is_some();
+                if is_response && !self.asked.remove(&id) {
+                    Heard::Drop
+                } else {
+                    Heard::Forward
+                }
+            }
+            (None, None) => Heard::Forward,
         }
     }
 

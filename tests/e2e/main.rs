@@ -3,4 +3,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod drift; // what changed since, and what could not be told
+mod files; // the file and what stands around it
+mod input; // forgiving input, and refusals that teach
 mod main_job; // save, edit, load: the brief names what changed
+mod protocol; // both protocol eras, and lines that are no requests
+mod roots; // which directory is the project
+mod status; // what git lists, one letter a path
+mod tools_list; // what clients see of the tools
+mod whose; // whose checkpoint a call is about

@@ -279,6 +279,7 @@ impl Client {
         let answer = self.answer_to(id);
         let result = &answer["result"];
         assert!(result.is_object(), "no tool result: {answer}");
+        super::schemas::check(result);
         ToolResult {
             text: result["content"][0]["text"]
                 .as_str()

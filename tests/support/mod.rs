@@ -7,10 +7,12 @@
 //! let mut client = world.client(&repo).session("s-1").start();
 //! let saved = client.save(json!({"goal": "g"})).ok();
 //! ```
-//! Nothing here asserts what the program should do. A failure of the harness itself prints the daemon's log.
+//! Nothing here asserts what the program should do, but for one promise that concerns every single answer: it
+//! validates against its tool's output schema ([`schemas`]). A failure prints the daemon's log.
 
 mod client;
 mod repository;
+mod schemas;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -20,8 +22,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) use client::ClientBuilder;
+pub(crate) use client::{Client, ClientBuilder, Roots};
 pub(crate) use repository::Repository;
+pub(crate) use schemas::TOOLS_LIST;
 
 /// How long anything may take before the harness gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -162,7 +165,10 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        #[expect(clippy::print_stderr, reason = "the test harness shows it with the failure")]
+        #[expect(
+            clippy::print_stderr,
+            reason = "the test harness shows it with the failure"
+        )]
         if std::thread::panicking() {
             eprintln!("--- the daemon's log\n{}---", self.log());
         }

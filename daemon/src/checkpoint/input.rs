@@ -146,6 +146,15 @@ impl Arguments {
         }
     }
 
+    /// A word whose form is judged only where it counts: whatever it is, it is text.
+    pub fn any_word(&mut self, name: &str) -> Option<String> {
+        let text = match self.take(name)? {
+            Value::String(text) => text.trim().to_owned(),
+            other => other.to_string(),
+        };
+        (!text.is_empty()).then_some(text)
+    }
+
     /// Running text; blank counts as given. A list of texts is read as its lines.
     fn text(&mut self, name: &str, instead: &str) -> Result<Option<String>, Refusal> {
         match self.take(name) {

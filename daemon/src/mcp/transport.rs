@@ -13,7 +13,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, Extensions, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, Extensions, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Map, Value, json};
@@ -22,6 +24,15 @@ use tokio::sync::{Notify, oneshot};
 
 /// The longest line that is read. A save's arguments are a few hundred KiB at the very most.
 pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
+
+/// The methods that are served; their parameters have a shape.
+const SERVED: [&str; 5] = [
+    "initialize",
+    "ping",
+    "server/discover",
+    "tools/call",
+    "tools/list",
+];
 
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
@@ -96,7 +107,7 @@ impl<R: AsyncBufRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W
         let ClientJsonRpcMessage::Request(request) = message else {
             return;
         };
-        let rmcp::model::ClientRequest::CallToolRequest(call) = &mut request.request else {
+        let ClientRequest::CallToolRequest(call) = &mut request.request else {
             return;
         };
         let (done, next) = oneshot::channel();
@@ -231,6 +242,17 @@ struct Parsed {
     opens: bool,
 }
 
+impl Parsed {
+    /// What needs no answer, where it can be read.
+    fn quiet(object: Map<String, Value>) -> Option<Parsed> {
+        let message = serde_json::from_value(Value::Object(object)).ok()?;
+        Some(Parsed {
+            message,
+            opens: false,
+        })
+    }
+}
+
 /// A line as a message; `None` where it asks for nothing and means nothing.
 fn parse(bytes: &[u8], open: &HashSet<RequestId>) -> Result<Option<Parsed>, Rejected> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -257,20 +279,15 @@ fn parse(bytes: &[u8], open: &HashSet<RequestId>) -> Result<Option<Parsed>, Reje
     let id = object.get("id").cloned();
     let readable = id.as_ref().filter(|id| is_request_id(id));
     let Some(method) = method else {
-        // A response to something we asked; a malformed one answers nothing.
-        let is_response = object.contains_key("result") || object.contains_key("error");
-        return match serde_json::from_value(Value::Object(object)) {
-            Ok(message) => Ok(Some(Parsed {
-                message,
-                opens: false,
-            })),
-            Err(_) if is_response => Ok(None),
-            Err(_) => Err(Rejected::new(
+        if !object.contains_key("result") && !object.contains_key("error") {
+            return Err(Rejected::new(
                 readable,
                 INVALID_REQUEST,
                 "neither a request (`method`) nor a response (`result`, `error`)",
-            )),
-        };
+            ));
+        }
+        // A response to something we asked; a malformed one answers nothing.
+        return Ok(Parsed::quiet(object));
     };
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(Rejected::new(
@@ -281,12 +298,7 @@ fn parse(bytes: &[u8], open: &HashSet<RequestId>) -> Result<Option<Parsed>, Reje
     }
     let Some(id) = id else {
         // A notification: one that can't be read is nobody's loss.
-        return Ok(serde_json::from_value(Value::Object(object))
-            .ok()
-            .map(|message| Parsed {
-                message,
-                opens: false,
-            }));
+        return Ok(Parsed::quiet(object));
     };
     let Some(id) = Some(&id).filter(|id| is_request_id(id)) else {
         return Err(Rejected::new(
@@ -309,13 +321,24 @@ fn parse(bytes: &[u8], open: &HashSet<RequestId>) -> Result<Option<Parsed>, Reje
         complete_initialize(&mut object);
     }
     match serde_json::from_value(Value::Object(object)) {
-        Ok(message @ ClientJsonRpcMessage::Request(_)) => Ok(Some(Parsed { message, opens })),
+        Ok(message) if !(is_custom(&message) && SERVED.contains(&method.as_str())) => {
+            Ok(Some(Parsed { message, opens }))
+        }
         _ => Err(Rejected::new(
             Some(id),
             INVALID_PARAMS,
             format!("`params` are not what `{method}` takes"),
         )),
     }
+}
+
+/// Whether rmcp took a request for a method it doesn't know, as it does with parameters of another shape.
+fn is_custom(message: &ClientJsonRpcMessage) -> bool {
+    matches!(
+        message,
+        ClientJsonRpcMessage::Request(request)
+            if matches!(request.request, ClientRequest::CustomRequest(_))
+    )
 }
 
 /// Clients that leave out what `initialize` must have get a session all the same.

@@ -98,20 +98,18 @@ fn nullable(description: &str) -> Value {
 }
 
 fn session() -> Value {
-    word(
-        "Session id returned by an earlier save; leave out where the client sets it (Claude Code).",
-    )
+    word("Session id that an earlier save returned; not in Claude Code.")
 }
 
 fn project_root() -> Value {
-    word("Absolute path of the project, if not the client's.")
+    word("Absolute path, if not the client's project.")
 }
 
 fn save() -> Tool {
     let input = json!({
         "type": "object",
         "properties": {
-            "goal": text("What the session is after, in 1-2 sentences.", limits::SHORT),
+            "goal": text("What the session is after.", limits::SHORT),
             "tasks": {
                 "type": "array",
                 "description": "Sub-goals; a merge updates them by description.",
@@ -130,12 +128,12 @@ fn save() -> Tool {
                     "required": ["description", "status"]
                 }
             },
-            "summary": text("Where things stand: what works, what doesn't, what you are on.", limits::SUMMARY),
+            "summary": text("Where things stand.", limits::SUMMARY),
             "nextSteps": texts("What to do next, in order.", "A step.", limits::SHORT, limits::NEXT_STEPS),
             "decisions": texts("Decisions, constraints, dead ends.", "One of them.", limits::DECISION, limits::DECISIONS),
             "modifiedFiles": {
                 "type": "array",
-                "description": "Files to annotate, or committed ones to include; uncommitted changes are found by themselves.",
+                "description": "Files to annotate, or committed ones; uncommitted ones are found.",
                 "maxItems": limits::FILES,
                 "items": {
                     "type": "object",
@@ -167,7 +165,7 @@ fn save() -> Tool {
                 "description": "replace (default): write anew; merge: update.",
                 "enum": ["replace", "merge"]
             },
-            "resumedFrom": word("Selector of the checkpoint this session resumed; on the first save after loading another session's."),
+            "resumedFrom": word("Selector of the resumed checkpoint, on the first save."),
             "session": session(),
             "projectRoot": project_root()
         },
@@ -215,7 +213,7 @@ fn load() -> Tool {
                 "description": "brief (default), or full: with all stored data.",
                 "enum": ["brief", "full"]
             },
-            "checkpoint": word("Selector from list_session_checkpoints; default: this session's own."),
+            "checkpoint": word("Selector; default: this session's own."),
             "session": session(),
             "projectRoot": project_root()
         }
