@@ -1,5 +1,7 @@
 //! End to end, through the real binaries: one promise to the user a file.
 
+#![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -320,11 +320,6 @@ impl Client {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         super::wait_until("the shim ends", || self.child.try_wait().expect("a child"))
     }
-
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("a child");
-        self.child.wait().expect("a child");
-    }
 }
 
 impl Drop for Client {
