@@ -74,12 +74,9 @@ enum Serve {
 }
 
 fn serve(config: &Config, how: Serve) -> Result<(), String> {
-    if let Serve::Socket { detached } = how {
-        unix::make_private();
-        if detached {
-            unix::detach()
-                .map_err(|error| format!("could not let go of the terminal ({error})"))?;
-        }
+    unix::make_private();
+    if let Serve::Socket { detached: true } = how {
+        unix::detach().map_err(|error| format!("could not let go of the terminal ({error})"))?;
     }
     start_log(config);
     let runtime = tokio::runtime::Builder::new_multi_thread()

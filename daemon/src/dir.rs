@@ -11,7 +11,27 @@ mod unix;
 #[cfg(unix)]
 pub(crate) use unix::{Dir, Lock, modified, open_regular, signature};
 
+#[cfg(test)]
+pub(crate) mod fault;
+
 use std::io;
+
+/// Outside tests nothing is made to fail.
+#[cfg(not(test))]
+mod fault {
+    #[expect(clippy::unnecessary_wraps, reason = "its double in tests fails")]
+    pub(super) fn point(_operation: &'static str) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A file that was read.
+#[derive(Debug)]
+pub(crate) struct FileRead {
+    pub(crate) bytes: Vec<u8>,
+    /// Who owns it, where that isn't this user.
+    pub(crate) foreign_owner: Option<u32>,
+}
 
 /// Why a file can't be read as a checkpoint.
 #[derive(Debug, thiserror::Error)]

@@ -10,10 +10,13 @@ mod lfs;
 mod status;
 mod submodules;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use gix::bstr::{BString, ByteSlice as _};
 use gix::hash::Kind as HashKind;
+use protocol::files;
 
 use crate::checkpoint::model::{GitState, Unknown};
 
@@ -24,7 +27,7 @@ pub(crate) use status::list;
 pub(crate) struct Repository {
     inner: gix::Repository,
     /// The root relative to the top level, `/`-separated, with a final `/` unless it is the top level.
-    prefix: String,
+    prefix: BString,
 }
 
 /// Why git's facts can't be had.
@@ -74,9 +77,9 @@ pub(crate) fn open(root: &Path) -> Result<Option<Repository>, GitError> {
             path: top.to_path_buf(),
             reason: innermost(&error),
         })?;
-        let mut prefix = gix::path::to_unix_separators_on_windows(prefix).to_string();
+        let mut prefix = gix::path::to_unix_separators_on_windows(prefix).into_owned();
         if !prefix.is_empty() {
-            prefix.push('/');
+            prefix.push(b'/');
         }
         return Ok(Some(Repository {
             inner: repository,
@@ -200,27 +203,53 @@ impl Repository {
         }))
     }
 
-    /// Whether git would offer to add the file at `path`, relative to the root: it is tracked, or nothing
-    /// ignores it.
-    pub(crate) fn sees(&self, path: &str) -> bool {
-        let path = format!("{}{path}", self.prefix);
+    /// The checkpoint files of the root that the index holds.
+    pub(crate) fn tracked_checkpoints(&self) -> BTreeSet<String> {
         let Ok(index) = self.inner.index_or_empty() else {
-            return false;
+            return BTreeSet::new();
         };
-        if index.entry_by_path(path.as_str().into()).is_some() {
-            return true;
-        }
+        index
+            .prefixed_entries(self.in_repository(files::LEGACY_FILE).as_ref())
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|entry| self.in_root(entry.path(&index)))
+            .collect()
+    }
+
+    /// Which of these checkpoint files git tracks, or would offer to add once they are written.
+    pub(crate) fn exposed(&self, root: &Path, ours: &[String]) -> Vec<String> {
+        let Ok(index) = self.inner.index_or_empty() else {
+            return Vec::new();
+        };
+        // Where it is missing, the directory gets one that hides everything in it.
+        let hides_itself = root
+            .join(files::DIRECTORY)
+            .join(".gitignore")
+            .symlink_metadata()
+            .is_err();
         let excludes = self.inner.excludes(
             &index,
             None,
             gix::worktree::stack::state::ignore::Source::WorktreeThenIdMappingIfNotSkipped,
         );
-        let Ok(mut excludes) = excludes else {
-            return false;
-        };
-        excludes
-            .at_path(&path, None)
-            .is_ok_and(|place| !place.is_excluded())
+        let mut excludes = excludes.ok();
+        let mut exposed = ours.to_vec();
+        exposed.retain(|path| {
+            let full = self.in_repository(path);
+            if index.entry_by_path(full.as_ref()).is_some() {
+                return true;
+            }
+            let in_directory = path.starts_with(files::DIRECTORY);
+            if in_directory && hides_itself {
+                return false;
+            }
+            excludes.as_mut().is_some_and(|excludes| {
+                excludes
+                    .at_entry(full.as_bstr(), None)
+                    .is_ok_and(|place| !place.is_excluded())
+            })
+        });
+        exposed
     }
 
     fn unreadable(&self, error: &gix::Error) -> GitError {
@@ -230,9 +259,16 @@ impl Repository {
         }
     }
 
+    /// A path of the root as the repository knows it.
+    fn in_repository(&self, path: &str) -> BString {
+        let mut full = self.prefix.clone();
+        full.extend_from_slice(path.as_bytes());
+        full
+    }
+
     /// A path of the repository as the root knows it; `None` for what lies outside.
     fn in_root(&self, path: &[u8]) -> Option<String> {
-        let path = path.strip_prefix(self.prefix.as_bytes())?;
+        let path = path.strip_prefix(self.prefix.as_slice())?;
         Some(String::from_utf8_lossy(path).into_owned())
     }
 }

@@ -7,9 +7,9 @@ use protocol::env::{self, Env};
 use protocol::ids::{SESSION_ID_RULE, SessionId};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use crate::checkpoint::input::{Refusal, quote};
+use crate::sha256;
 
 /// Clients that are not Claude Code, by the first word of `clientInfo.name` or by the whole name, in lower case
 /// without punctuation. Under one of these the variables of Claude Code were inherited from
@@ -90,16 +90,6 @@ pub(crate) enum Whose {
 pub(crate) struct Identity {
     pub(crate) whose: Whose,
     pub(crate) warnings: Vec<String>,
-}
-
-impl Identity {
-    /// The session's id.
-    pub(crate) fn session(&self) -> Option<&SessionId> {
-        match &self.whose {
-            Whose::Session(id, _) => Some(id),
-            Whose::Legacy | Whose::Nobody => None,
-        }
-    }
 }
 
 /// Decides.
@@ -236,11 +226,6 @@ fn text(map: &Map<String, Value>, key: &str) -> Option<String> {
 
 /// A word that is no session id, as one: it can't collide with another and says nothing.
 fn hashed(word: &str) -> SessionId {
-    use std::fmt::Write as _;
-    let hash = Sha256::digest(word.as_bytes());
-    let id = hash.iter().fold("x-".to_owned(), |mut id, byte| {
-        let _ = write!(id, "{byte:02x}");
-        id
-    });
-    SessionId::new(&id).expect("hex digits after a letter are a session id")
+    SessionId::new(&format!("x-{}", sha256::digest(word.as_bytes())))
+        .expect("hex digits after a letter are a session id")
 }

@@ -11,8 +11,8 @@
 //! `store` and `dir`. What a checkpoint *is* stands in [`checkpoint`], which touches nothing outside
 //! itself.
 //!
-//! - Invariant: an answer to a save is sent after the file is durable (`store::Writer::save` returns first).
-//! - Invariant: nothing is stored that did not pass redaction: the store's caller takes `Clean`.
+//! - Invariant: an answer to a save is sent after the file is durable (`store::Writer::replace` returns first).
+//! - Invariant: nothing is stored that did not pass redaction: only a `Clean` request can be merged.
 //! - Invariant: the daemon never reads a client's variables from its own environment.
 
 mod actor;
@@ -27,7 +27,9 @@ mod http;
 mod identity;
 mod listen;
 mod mcp;
+mod replay;
 mod roots;
+mod sha256;
 mod store;
 mod tools;
 #[cfg(unix)]
@@ -35,8 +37,10 @@ mod unix;
 mod worktree;
 
 use std::io::Write as _;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use protocol::hello;
 use tokio::io::BufReader;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +50,7 @@ use config::Config;
 use listen::{ListenError, Listener};
 
 /// How long connections may take to finish once the daemon was told to leave.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(6);
 
 /// Runs the daemon until it is told to leave. A `detached` one lets go of whoever started it and tells on
 /// standard output, in one line, when it is ready or why it can't be.
@@ -57,20 +61,15 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
     };
     if detached {
         let line = match &listener {
-            Ok(_) => "ready".to_owned(),
+            Ok(_) => hello::READY.to_owned(),
+            Err(ListenError::Taken(_)) => hello::TAKEN.to_owned(),
             Err(error) => error.to_string(),
         };
         tell(&line).map_err(RunError::Stdout)?;
         unix::release_stdout().map_err(RunError::Stdout)?;
     }
     let listener = listener?;
-    let (actor, thread) = actor::Actor::start().map_err(RunError::Actor)?;
-    let tools = tools::Tools {
-        actor,
-        worktrees: worktree::Worktrees::default(),
-        home: config.home.clone(),
-        state: protocol::state::directory(&config.env),
-    };
+    let (tools, thread) = tools(config)?;
     let stop = CancellationToken::new();
     let socket = listener.path.to_string_lossy().into_owned();
     let service = http::Service::new(tools, socket, stop.clone());
@@ -118,13 +117,7 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
 
 /// Serves the one client on standard input and output, without a socket.
 async fn embedded(config: &Config) -> Result<(), RunError> {
-    let (actor, thread) = actor::Actor::start().map_err(RunError::Actor)?;
-    let tools = tools::Tools {
-        actor,
-        worktrees: worktree::Worktrees::default(),
-        home: config.home.clone(),
-        state: protocol::state::directory(&config.env),
-    };
+    let (tools, thread) = tools(config)?;
     let hello = protocol::process::hello(Uuid::new_v4(), &config.env);
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
@@ -143,6 +136,20 @@ async fn embedded(config: &Config) -> Result<(), RunError> {
         tracing::warn!("left with a call unfinished");
     }
     Ok(())
+}
+
+/// What calls are answered with, and the actor's thread.
+fn tools(config: &Config) -> Result<(tools::Tools, JoinHandle<()>), RunError> {
+    let place = config.place().ok();
+    let notes = replay::Notes::open(place.as_ref());
+    let (actor, thread) = actor::Actor::start(notes).map_err(RunError::Actor)?;
+    let tools = tools::Tools {
+        actor,
+        worktrees: worktree::Worktrees::default(),
+        home: config.home.clone(),
+        state: protocol::state::directory(&config.env),
+    };
+    Ok((tools, thread))
 }
 
 fn tell(line: &str) -> std::io::Result<()> {

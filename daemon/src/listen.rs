@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 use protocol::socket::{Place, SocketError};
@@ -47,16 +47,10 @@ impl Listener {
             let path = path.clone();
             move |source| ListenError::Io { verb, path, source }
         };
-        if let Err(error) = std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&place.directory)
-            && error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(io_error("make", &place.directory)(error));
-        }
+        unix::make_private_dir(&place.directory).map_err(io_error("make", &place.directory))?;
         place.check(unix::user())?;
 
-        let lock_path = path.with_extension("lock");
+        let lock_path = place.lock();
         let lock = File::options()
             .create(true)
             .truncate(false)

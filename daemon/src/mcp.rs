@@ -19,16 +19,18 @@ use rmcp::model::{
     Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
     PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
 };
-use rmcp::service::{NotificationContext, Peer, RequestContext, serve_directly_with_ct};
+use rmcp::service::{Peer, RequestContext, serve_directly_with_ct};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::checkpoint::input::Refusal;
+use crate::replay::RequestKey;
 use crate::tools::schema::{self, INSTRUCTIONS};
 use crate::tools::{Answer, Call, ClientRoots, Tools};
-use transport::{Lines, Turn};
+use transport::{Lines, Shared, Ticket};
 
 /// How long a call waits for the client's roots (contract §4).
 const ROOTS_PATIENCE: Duration = Duration::from_secs(1);
@@ -44,14 +46,18 @@ pub(crate) async fn serve<R, W>(
     R: AsyncBufRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
+    let shared = Arc::new(Shared::default());
     let session = Session {
         tools,
         env: hello.env(),
         cwd: hello.cwd(),
         ancestry: hello.ancestry.clone(),
+        shared: shared.clone(),
         roots: Arc::default(),
     };
-    let service = serve_directly_with_ct(session, Lines::new(reader, writer), None, stop);
+    // The end of the lines ends the session, when what is open has been answered; rmcp's own token would cut it off.
+    let lines = Lines::new(reader, writer, hello.connection, shared, stop);
+    let service = serve_directly_with_ct(session, lines, None, CancellationToken::new());
     if let Err(error) = service.waiting().await {
         tracing::error!(%error, "a session failed");
     }
@@ -63,20 +69,20 @@ struct Session {
     env: Env,
     cwd: Option<PathBuf>,
     ancestry: Ancestry,
+    shared: Arc<Shared>,
     roots: Arc<tokio::sync::Mutex<RootsState>>,
 }
 
-/// The client's roots, asked for once and again when they changed.
+/// The client's roots: asked for once, and again when they changed.
 #[derive(Debug, Default)]
-enum RootsState {
-    #[default]
-    Unasked,
-    /// The answer is on its way; whoever needs it waits for its turn.
-    Asked(tokio::sync::watch::Receiver<Option<Vec<String>>>),
+struct RootsState {
+    /// The last question: which list of roots it was about, and where its answer arrives.
+    asked: Option<(u64, watch::Receiver<Option<Vec<String>>>)>,
 }
 
 struct Roots {
     state: Arc<tokio::sync::Mutex<RootsState>>,
+    generation: u64,
     /// `None` where the client has none to ask for.
     peer: Option<Peer<RoleServer>>,
 }
@@ -88,11 +94,11 @@ impl ClientRoots for Roots {
         };
         let mut answer = {
             let mut state = self.state.lock().await;
-            match &*state {
-                RootsState::Asked(answer) => answer.clone(),
-                RootsState::Unasked => {
+            match &state.asked {
+                Some((generation, answer)) if *generation >= self.generation => answer.clone(),
+                _ => {
                     let answer = ask_for_roots(peer.clone());
-                    *state = RootsState::Asked(answer.clone());
+                    state.asked = Some((self.generation, answer.clone()));
                     answer
                 }
             }
@@ -106,8 +112,8 @@ impl ClientRoots for Roots {
 }
 
 /// Asks in the background: an answer that comes late serves the next call.
-fn ask_for_roots(peer: Peer<RoleServer>) -> tokio::sync::watch::Receiver<Option<Vec<String>>> {
-    let (sender, receiver) = tokio::sync::watch::channel(None);
+fn ask_for_roots(peer: Peer<RoleServer>) -> watch::Receiver<Option<Vec<String>>> {
+    let (sender, receiver) = watch::channel(None);
     tokio::spawn(async move {
         // Nobody may be waiting any more.
         sender.send_replace(Some(list_roots(&peer).await));
@@ -133,6 +139,7 @@ impl Session {
     fn call(
         &self,
         request: CallToolRequestParams,
+        key: RequestKey,
         context: &RequestContext<RoleServer>,
     ) -> Call<Roots> {
         let stateless = context
@@ -148,8 +155,10 @@ impl Session {
             env: self.env.clone(),
             cwd: self.cwd.clone(),
             ancestry: self.ancestry.clone(),
+            key,
             roots: Roots {
                 state: self.roots.clone(),
+                generation: self.shared.roots_generation(),
                 peer: (has_roots && !stateless).then(|| context.peer.clone()),
             },
         }
@@ -194,14 +203,22 @@ impl ServerHandler for Session {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let Some(ticket) = Ticket::of(&context.extensions) else {
+            return Err(ErrorData::internal_error(
+                "a call came without its ticket",
+                None,
+            ));
+        };
         // A client's calls are done in the order in which it made them.
-        let _turn = Turn::of(&context.extensions).await;
+        let (key, _turn) = ticket.turn().await;
         let name = request.name.clone();
-        let call = self.call(request, &context);
+        let call = self.call(request, key, &context);
+        let tools = self.tools.clone();
+        // In a task of its own: a panic is an answer, and a save that began is finished whoever left.
         let result = match &*name {
-            schema::SAVE => self.tools.save(call).await,
-            schema::LOAD => self.tools.load(call).await,
-            schema::LIST => self.tools.list(call).await,
+            schema::SAVE => tokio::spawn(async move { tools.save(call).await }),
+            schema::LOAD => tokio::spawn(async move { tools.load(call).await }),
+            schema::LIST => tokio::spawn(async move { tools.list(call).await }),
             other => {
                 return Err(ErrorData::invalid_params(
                     format!(
@@ -214,15 +231,15 @@ impl ServerHandler for Session {
                 ));
             }
         };
+        let result = result.await.map_err(|error| {
+            tracing::error!(%error, "a call failed");
+            ErrorData::internal_error("the call failed; the daemon's log says more", None)
+        })?;
         Ok(match result {
             Ok(answer) => answered(answer),
             Err(Refusal(text)) => CallToolResult::error(vec![ContentBlock::text(text)]),
         }
         .into())
-    }
-
-    async fn on_roots_list_changed(&self, _context: NotificationContext<RoleServer>) {
-        *self.roots.lock().await = RootsState::Unasked;
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Which checkpoint is whose, and what goes into it, is decided elsewhere.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub(crate) struct Stored {
     pub(crate) checkpoint: Checkpoint,
     /// Why the main file could not be used, where the backup was.
     pub(crate) backup_reason: Option<String>,
+    /// Who owns the file, where that isn't this user.
+    pub(crate) foreign_owner: Option<u32>,
 }
 
 /// Why a checkpoint can't be had.
@@ -48,6 +50,22 @@ pub(crate) enum LoadError {
     /// The directory can't be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    #[error("the daemon is leaving")]
+    Ended,
+}
+
+/// Reads one checkpoint, on a blocking thread: files may hang.
+pub(crate) async fn load(root: PathBuf, selector: Selector) -> Result<Stored, LoadError> {
+    tokio::task::spawn_blocking(move || Store::open(&root)?.load(&selector))
+        .await
+        .unwrap_or(Err(LoadError::Ended))
+}
+
+/// Reads all checkpoints of a root, on a blocking thread.
+pub(crate) async fn list(root: PathBuf) -> Result<Vec<Found>, LoadError> {
+    tokio::task::spawn_blocking(move || Ok(Store::open(&root)?.list()?))
+        .await
+        .unwrap_or(Err(LoadError::Ended))
 }
 
 /// Why the root or its checkpoint directory can't be used.
@@ -63,7 +81,7 @@ pub(crate) enum DirectoryError {
     },
 }
 
-/// Why a checkpoint could not be written. The one before is untouched.
+/// Why a checkpoint could not be written. But for [`SaveError::NotDurable`], the one before is untouched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SaveError {
     #[error(transparent)]
@@ -72,20 +90,17 @@ pub(crate) enum SaveError {
     Locked(PathBuf),
     #[error("{0}")]
     Refused(String),
+    #[error("the daemon is leaving")]
+    Ended,
+    /// The new file is in its place; whether it would survive a power cut is not known.
+    #[error("`{}` was replaced, but its directory could not be synced ({source})", .path.display())]
+    NotDurable { path: PathBuf, source: io::Error },
     #[error("could not {verb} `{}` ({source})", .path.display())]
     Io {
         verb: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-}
-
-/// What a write did.
-#[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) path: PathBuf,
-    pub(crate) bytes: usize,
-    pub(crate) warnings: Vec<String>,
 }
 
 /// A root's checkpoints, opened for one call.
@@ -142,10 +157,11 @@ impl Store {
         };
         let main = files::main(selector);
         let reason = match read(dir, &main, &files::backup(&main)) {
-            Ok(checkpoint) => {
+            Ok((checkpoint, foreign_owner)) => {
                 return Ok(Stored {
                     checkpoint,
                     backup_reason: None,
+                    foreign_owner,
                 });
             }
             Err(FileError::Format(error)) if error.is_newer() => {
@@ -158,19 +174,35 @@ impl Store {
             Err(error) => error,
         };
         match read(dir, &files::backup(&main), &main) {
-            Ok(checkpoint) => Ok(Stored {
+            Ok((checkpoint, foreign_owner)) => Ok(Stored {
                 checkpoint,
                 backup_reason: Some(reason.to_string()),
+                foreign_owner,
             }),
             Err(FileError::Read(ReadError::Missing)) if reason.is_missing() => {
                 Err(LoadError::Missing)
             }
+            // A backup of a later release is as untouchable as a main file.
+            Err(FileError::Format(error)) if error.is_newer() => Err(LoadError::Unusable {
+                path: self.path(selector),
+                reason: format!("its backup: {error}"),
+                newer: true,
+            }),
             Err(backup) => Err(LoadError::Unusable {
                 path: self.path(selector),
                 reason: format!("{reason}; its backup neither: {backup}"),
                 newer: false,
             }),
         }
+    }
+
+    /// The main file as it is, where it can be read.
+    pub(crate) fn bytes(&self, selector: &Selector) -> Option<Vec<u8>> {
+        let main = files::main(selector);
+        let file = self
+            .dir(selector)?
+            .read(&main, &files::backup(&main), format::MAX_READ);
+        file.ok().map(|file| file.bytes)
     }
 
     /// Every checkpoint of the root, in no order.
@@ -272,60 +304,71 @@ impl Writer {
                 }
             }
         }
-        if let Ok(mut file) = self.sessions().create(".gitignore")
-            && let Err(error) = file.write_all(b"*\n")
-        {
+        if let Err(error) = self.ignore_itself() {
             tracing::debug!(%error, "could not write the directory's .gitignore");
         }
     }
 
-    /// Writes `checkpoint` as the selector's.
-    pub(crate) fn save(
-        self,
-        selector: &Selector,
-        checkpoint: &Checkpoint,
-    ) -> Result<Written, SaveError> {
-        let path = self.store.path(selector);
+    /// Whole or not at all: half an ignore file would never be mended.
+    fn ignore_itself(&self) -> io::Result<()> {
+        let dir = self.sessions();
+        if dir.inode(".gitignore")?.is_some() {
+            return Ok(());
+        }
+        let temporary = format!("{}ignore", files::TEMPORARY);
+        dir.write_new(&temporary, b"*\n")
+            .map_err(|(_, error)| error)?;
+        dir.rename(&temporary, ".gitignore")
+    }
+
+    /// What is odd about the directory.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Makes what another process did to the selector's file durable.
+    pub(crate) fn make_durable(&self, selector: &Selector) -> Result<(), SaveError> {
+        let dir = self.store.dir(selector).expect("a writer has opened it");
+        dir.sync().map_err(|source| SaveError::NotDurable {
+            path: self.store.path(selector),
+            source,
+        })
+    }
+
+    /// Writes the selector's file.
+    pub(crate) fn replace(self, selector: &Selector, bytes: &[u8]) -> Result<(), SaveError> {
         let dir = self.store.dir(selector).expect("a writer has opened it");
         let main = files::main(selector);
-        let bytes = format::serialize(checkpoint);
         let temporary = format!("{}{}", files::TEMPORARY, Uuid::new_v4().simple());
-        let result = replace(dir, &main, &temporary, bytes.as_bytes());
-        if let Err((verb, source)) = result {
+        replace(dir, &main, &temporary, bytes).map_err(|(verb, source)| {
             // Best effort: the next writer clears it away otherwise.
             let removed = dir.remove(&temporary);
             tracing::debug!(?removed, "a save failed");
-            return Err(SaveError::Io { verb, path, source });
-        }
-        Ok(Written {
-            path,
-            bytes: bytes.len(),
-            warnings: self.warnings,
-        })
+            SaveError::Io {
+                verb,
+                path: self.store.path(selector),
+                source,
+            }
+        })?;
+        self.make_durable(selector)
     }
 }
 
-/// The order of a durable write; each step fails with what it was about to do.
+/// The order of a durable write, up to the sync of the directory; each step fails with what it was about to do.
 fn replace(
     dir: &Dir,
     main: &str,
     temporary: &str,
     bytes: &[u8],
 ) -> Result<(), (&'static str, io::Error)> {
-    let mut file = dir
-        .create(temporary)
-        .map_err(|e| ("create a temporary file for", e))?;
-    file.write_all(bytes).map_err(|e| ("write", e))?;
-    file.sync_all().map_err(|e| ("sync", e))?;
-    drop(file);
+    dir.write_new(temporary, bytes)?;
     let backup = files::backup(main);
     match read(dir, main, &backup) {
         Ok(_) => back_up(dir, main, &backup).map_err(|e| ("back up", e))?,
         Err(FileError::Read(ReadError::Missing)) => {}
         Err(_) => set_aside(dir, main).map_err(|e| ("set aside the damaged", e))?,
     }
-    dir.rename(temporary, main).map_err(|e| ("replace", e))?;
-    dir.sync().map_err(|e| ("sync the directory of", e))
+    dir.rename(temporary, main).map_err(|e| ("replace", e))
 }
 
 /// Makes the main file its own backup, so that there is a main file at every moment: a second name for it, which
@@ -338,12 +381,11 @@ fn back_up(dir: &Dir, main: &str, backup: &str) -> io::Result<()> {
     let second = format!("{}{}", files::TEMPORARY, Uuid::new_v4().simple());
     if dir.link(main, &second).is_err() {
         // File systems without hard links: a copy does.
-        let bytes = dir
+        let read = dir
             .read(main, backup, format::MAX_READ)
             .map_err(io::Error::other)?;
-        let mut file = dir.create(&second)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
+        dir.write_new(&second, &read.bytes)
+            .map_err(|(_, error)| error)?;
     }
     dir.rename(&second, backup).inspect_err(|_| {
         let removed = dir.remove(&second);
@@ -351,13 +393,15 @@ fn back_up(dir: &Dir, main: &str, backup: &str) -> io::Result<()> {
     })
 }
 
-/// Keeps a damaged main file under another name, once; a later one is only replaced.
+/// Keeps a damaged main file under another name, once; a later one is only replaced, unless it is a
+/// directory, which only another name can get out of the way.
 fn set_aside(dir: &Dir, main: &str) -> io::Result<()> {
     let broken = files::broken(main);
-    if dir.inode(&broken)?.is_some() {
-        return dir.remove(main);
+    if dir.inode(&broken)?.is_none() {
+        return dir.rename(main, &broken);
     }
-    dir.rename(main, &broken)
+    dir.remove(main)
+        .or_else(|_| dir.rename(main, &format!("{broken}-{}", Uuid::new_v4().simple())))
 }
 
 /// Why a file is no checkpoint.
@@ -375,11 +419,13 @@ impl FileError {
     }
 }
 
-fn read(dir: &Dir, name: &str, twin: &str) -> Result<Checkpoint, FileError> {
-    let bytes = dir
+/// A checkpoint, and its owner where that isn't this user.
+fn read(dir: &Dir, name: &str, twin: &str) -> Result<(Checkpoint, Option<u32>), FileError> {
+    let file = dir
         .read(name, twin, format::MAX_READ)
         .map_err(FileError::Read)?;
-    format::parse(&bytes).map_err(FileError::Format)
+    let checkpoint = format::parse(&file.bytes).map_err(FileError::Format)?;
+    Ok((checkpoint, file.foreign_owner))
 }
 
 fn directory_error(path: &Path, verb: &'static str, error: io::Error) -> DirectoryError {
@@ -395,5 +441,150 @@ fn directory_error(path: &Path, verb: &'static str, error: io::Error) -> Directo
             path: path.to_path_buf(),
             source: error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::ids::Selector;
+
+    use super::*;
+    use crate::dir::fault;
+
+    const ENOSPC: i32 = 28;
+
+    /// A checkpoint of version 1 with this goal.
+    fn bytes(goal: &str) -> Vec<u8> {
+        let json = include_str!("../tests/golden/v1.json");
+        let mut checkpoint = format::parse(json.as_bytes()).unwrap();
+        checkpoint.goal.primary = goal.to_owned();
+        format::serialize(&checkpoint).into_bytes()
+    }
+
+    fn save(root: &Path, selector: &Selector, goal: &str) -> Result<(), SaveError> {
+        Store::open(root)?.write()?.replace(selector, &bytes(goal))
+    }
+
+    fn goal(root: &Path, selector: &Selector) -> (String, bool) {
+        let stored = Store::open(root).unwrap().load(selector).unwrap();
+        (
+            stored.checkpoint.goal.primary,
+            stored.backup_reason.is_some(),
+        )
+    }
+
+    fn temporary_files(root: &Path) -> usize {
+        [root.to_path_buf(), root.join(files::DIRECTORY)]
+            .iter()
+            .flat_map(|directory| std::fs::read_dir(directory).unwrap())
+            .filter(|entry| {
+                let name = entry.as_ref().unwrap().file_name();
+                name.to_string_lossy().starts_with(files::TEMPORARY)
+            })
+            .count()
+    }
+
+    fn selectors() -> [Selector; 2] {
+        ["s-1".parse().unwrap(), Selector::Legacy]
+    }
+
+    #[test]
+    fn a_write_is_durable_in_the_order_that_survives_any_moment() {
+        for selector in selectors() {
+            let root = tempfile::tempdir().unwrap();
+            save(root.path(), &selector, "one").unwrap();
+            fault::plan(None);
+            save(root.path(), &selector, "two").unwrap();
+            let done = fault::done();
+            let from = done.iter().rposition(|done| *done == "create").unwrap();
+            assert_eq!(
+                done[from..],
+                [
+                    "create",
+                    "write",
+                    "sync file",
+                    "link",
+                    "rename",
+                    "rename",
+                    "sync directory"
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn at_every_failure_the_old_checkpoint_loads_and_nothing_is_left() {
+        for selector in selectors() {
+            let mut steps = 0;
+            loop {
+                let root = tempfile::tempdir().unwrap();
+                fault::plan(None);
+                save(root.path(), &selector, "zero").unwrap();
+                save(root.path(), &selector, "one").unwrap();
+                fault::plan(Some((steps, ENOSPC)));
+                let result = save(root.path(), &selector, "two");
+                let failed = fault::done()[steps.min(fault::done().len() - 1)];
+                fault::plan(None);
+                match result {
+                    // The last step: the new file is in its place, but whether it would survive a power cut is
+                    // not known, so the save is not acknowledged.
+                    Err(error) if failed == "sync directory" => {
+                        assert!(error.to_string().contains("could not be synced"), "{error}");
+                        assert_eq!(goal(root.path(), &selector), ("two".to_owned(), false));
+                    }
+                    Err(error) => {
+                        let message = error.to_string();
+                        assert!(message.contains("No space left"), "{message}");
+                        assert!(message.contains(".claude-checkpoint"), "{message}");
+                        assert_eq!(
+                            goal(root.path(), &selector),
+                            ("one".to_owned(), false),
+                            "{failed}"
+                        );
+                    }
+                    // A step that a save can do without.
+                    Ok(()) => assert_eq!(goal(root.path(), &selector), ("two".to_owned(), false)),
+                }
+                assert_eq!(temporary_files(root.path()), 0, "after {failed} failed");
+                save(root.path(), &selector, "three").unwrap();
+                assert_eq!(goal(root.path(), &selector), ("three".to_owned(), false));
+                if failed == "sync directory" {
+                    break;
+                }
+                steps += 1;
+            }
+            assert!(steps > 5);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_died_between_two_steps_leaves_nothing_that_matters() {
+        let selector = &selectors()[0];
+        let root = tempfile::tempdir().unwrap();
+        save(root.path(), selector, "one").unwrap();
+        let directory = root.path().join(files::DIRECTORY);
+        // As after a death between link and rename: main file and backup are one.
+        std::fs::hard_link(directory.join("s-1.json"), directory.join("s-1.json.prev")).unwrap();
+        std::fs::write(directory.join(format!("{}dead", files::TEMPORARY)), "half").unwrap();
+        assert_eq!(goal(root.path(), selector), ("one".to_owned(), false));
+        save(root.path(), selector, "two").unwrap();
+        save(root.path(), selector, "three").unwrap();
+        assert_eq!(temporary_files(root.path()), 0);
+        std::fs::remove_file(directory.join("s-1.json")).unwrap();
+        assert_eq!(goal(root.path(), selector), ("two".to_owned(), true));
+    }
+
+    #[test]
+    fn a_writer_waits_for_the_one_before() {
+        let root = tempfile::tempdir().unwrap();
+        let first = Store::open(root.path()).unwrap().write().unwrap();
+        let path = root.path().to_owned();
+        let second = std::thread::spawn(move || save(&path, &Selector::Legacy, "second"));
+        first.replace(&Selector::Legacy, &bytes("first")).unwrap();
+        second.join().unwrap().unwrap();
+        assert_eq!(
+            goal(root.path(), &Selector::Legacy),
+            ("second".to_owned(), false)
+        );
     }
 }

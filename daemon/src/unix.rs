@@ -2,10 +2,24 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 
 /// The effective user.
 pub(crate) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Makes a directory for this user alone, unless it exists.
+pub(crate) fn make_private_dir(path: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+    {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// From now on, what this process makes is for its user alone.

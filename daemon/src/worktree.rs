@@ -5,7 +5,7 @@
 //! examination runs on a blocking thread and has [`PATIENCE`]: what is not known by then is said to be
 //! missing, never guessed.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,35 +27,56 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Worktrees {}
 
 impl Worktrees {
-    /// The facts of `root` now, with the content of what git lists and of `paths`.
-    pub(crate) async fn settle(&self, root: &Path, paths: Vec<String>) -> Facts {
+    /// The facts of `root` now, with the content of what git lists and of `paths`. `ours` are the checkpoint
+    /// files that will be written: whether git would see them is found out as well.
+    pub(crate) async fn settle(&self, root: &Path, paths: Vec<String>, ours: Vec<String>) -> Facts {
         let root = root.to_path_buf();
-        bounded(move |late| examine(&root, &paths, None, late).0)
-            .await
-            .unwrap_or_else(unknown)
+        bounded(move |late| {
+            let asked = Asked {
+                paths,
+                ours,
+                saved_head: None,
+            };
+            examine(&root, &asked, late).0
+        })
+        .await
+        .unwrap_or_else(unknown)
     }
 
     /// The facts of `root` now, and how they relate to what `checkpoint` recorded.
     pub(crate) async fn compare(&self, root: &Path, checkpoint: &Checkpoint) -> (Facts, Since) {
         let root = root.to_path_buf();
-        let paths: Vec<String> = checkpoint
-            .modified_files
-            .iter()
-            .map(|record| record.path.clone())
-            .collect();
-        let head = checkpoint.git.as_ref().map(|git| git.head.clone());
-        bounded(move |late| examine(&root, &paths, head.as_deref(), late))
+        let asked = Asked {
+            paths: checkpoint
+                .modified_files
+                .iter()
+                .map(|record| record.path.clone())
+                .collect(),
+            ours: Vec::new(),
+            saved_head: checkpoint.git.as_ref().map(|git| git.head.clone()),
+        };
+        bounded(move |late| examine(&root, &asked, late))
             .await
             .unwrap_or_else(|| (unknown(), Since::nothing()))
     }
 
-    /// The names of the root's checkpoint files that git would offer to add or already tracks.
-    pub(crate) async fn seen_by_git(&self, root: &Path, candidates: Vec<String>) -> Vec<String> {
+    /// The root's checkpoint files that git tracks.
+    pub(crate) async fn tracked(&self, root: &Path) -> BTreeSet<String> {
         let root = root.to_path_buf();
-        bounded(move |_| seen(&root, candidates))
-            .await
-            .unwrap_or_default()
+        bounded(move |_| match git::open(&root) {
+            Ok(Some(repository)) => repository.tracked_checkpoints(),
+            _ => BTreeSet::new(),
+        })
+        .await
+        .unwrap_or_default()
     }
+}
+
+/// What an examination is to find out.
+struct Asked {
+    paths: Vec<String>,
+    ours: Vec<String>,
+    saved_head: Option<String>,
 }
 
 fn unknown() -> Facts {
@@ -86,38 +107,41 @@ async fn bounded<T: Send + 'static>(
         .ok()
 }
 
-fn examine(
-    root: &Path,
-    paths: &[String],
-    saved_head: Option<&str>,
-    late: &Arc<AtomicBool>,
-) -> (Facts, Since) {
+fn examine(root: &Path, asked: &Asked, late: &Arc<AtomicBool>) -> (Facts, Since) {
     let mut facts = Facts::default();
     let mut since = Since::nothing();
-    let mut hash = HashKind::Sha1;
-    match git::open(root) {
+    let repository = git::open(root);
+    let hash = match &repository {
+        Ok(Some(repository)) => repository.hash_kind(),
+        _ => HashKind::Sha1,
+    };
+    // What was asked for goes first: it must not go without because a vast tree takes long.
+    for path in &asked.paths {
+        let content = || content::examine(root, path, hash, late);
+        facts.contents.entry(path.clone()).or_insert_with(content);
+    }
+    match repository {
         Ok(None) => {}
         Ok(Some(repository)) => {
-            hash = repository.hash_kind();
+            facts.tracked = repository.tracked_checkpoints();
+            facts.exposed = repository.exposed(root, &asked.ours);
             if let Err(error) = ask_git(&repository, root, &mut facts, late) {
                 give_up_on_git(&mut facts, &error);
             }
-            if let Some(head) = saved_head.filter(|_| facts.git.is_some()) {
+            for file in &facts.changed {
+                let content = || content::examine(root, &file.path, hash, late);
+                facts
+                    .contents
+                    .entry(file.path.clone())
+                    .or_insert_with(content);
+            }
+            if let Some(head) = &asked.saved_head {
                 let listed = facts.changed.iter().map(|file| file.path.as_str());
-                since = git::since(&repository, head, listed);
+                since = git::since(&repository, head, listed, late);
             }
         }
         Err(error) => give_up_on_git(&mut facts, &error),
     }
-    let mut contents = BTreeMap::new();
-    // What was asked for goes first: it must not go without for the sake of a vast untracked tree.
-    let listed = facts.changed.iter().map(|file| &file.path);
-    for path in paths.iter().chain(listed) {
-        contents
-            .entry(path.clone())
-            .or_insert_with(|| content::examine(root, path, hash, late));
-    }
-    facts.contents = contents;
     (facts, since)
 }
 
@@ -159,15 +183,5 @@ fn capitalized(text: &str) -> String {
     match characters.next() {
         Some(first) => first.to_uppercase().chain(characters).collect(),
         None => String::new(),
-    }
-}
-
-fn seen(root: &Path, candidates: Vec<String>) -> Vec<String> {
-    match git::open(root) {
-        Ok(Some(repository)) => candidates
-            .into_iter()
-            .filter(|path| repository.sees(path))
-            .collect(),
-        _ => Vec::new(),
     }
 }

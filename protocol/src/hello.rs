@@ -29,6 +29,11 @@ pub const UPGRADE: &str = "session-checkpoint";
 /// The most that either side reads for a hello line, in bytes.
 pub const MAX_HELLO: usize = 256 * 1024;
 
+/// What a detached daemon says on its standard output when it can be connected to.
+pub const READY: &str = "ready";
+/// What it says when another one still has the socket. Anything else is why it can't run.
+pub const TAKEN: &str = "taken";
+
 /// What a shim says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {

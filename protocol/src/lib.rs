@@ -4,13 +4,13 @@
 //! says to the daemon (`session-checkpointd`), one per user, which does the work. Both must find the
 //! same socket, speak the same first lines on it, and mean the same by a session id; that, and
 //! nothing else, is in this crate. It takes values and returns values: the environment is passed
-//! in as an [`env::Env`]. Only two questions that both sides have to answer alike are asked of the
+//! in as an [`Env`](env::Env). Only two questions that both sides have to answer alike are asked of the
 //! system here: is this directory private to this user ([`socket`]), and what is this process ([`process`])?
 //!
 //! In reading order:
 //! - [`ids`]: session ids and checkpoint selectors,
 //! - [`files`]: the names of checkpoint files,
-//! - [`env`]: an environment as a value, and the names of the variables that matter,
+//! - [`mod@env`]: an environment as a value, and the names of the variables that matter,
 //! - [`socket`]: where the socket is,
 //! - [`state`]: where the state directory is,
 //! - [`word`]: which session a client's process is in, by its hook,

@@ -27,7 +27,7 @@ pub struct Place {
     pub directory: PathBuf,
     /// The socket.
     pub socket: PathBuf,
-    /// Whether the user named it: then the directory is theirs, and only its owner is checked.
+    /// Whether the user named it: then the directory is as they want it, and only the peers are checked.
     pub explicit: bool,
 }
 
@@ -124,6 +124,27 @@ fn fits(socket: &Path) -> bool {
 }
 
 impl Place {
+    /// The lock that a daemon holds for life.
+    pub fn lock(&self) -> PathBuf {
+        self.beside(".lock")
+    }
+
+    /// The lock that whoever starts a daemon holds.
+    pub fn starting(&self) -> PathBuf {
+        self.beside(".starting")
+    }
+
+    /// The directory of the notes of saves.
+    pub fn applied(&self) -> PathBuf {
+        self.beside(".applied")
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut path = self.socket.clone().into_os_string();
+        path.push(ending);
+        path.into()
+    }
+
     /// Whether the directory, which exists, may hold this user's socket. A directory that the user
     /// named may be open to others: the socket in it is not.
     pub fn check(&self, user: u32) -> Result<(), SocketError> {

@@ -2,10 +2,11 @@
 //!
 //! It is small and dumb on purpose, since every open session has one: it finds the daemon or starts it
 //! (`connect`), says hello, and pumps lines (`relay`). What it understands of them is only what it
-//! takes to survive the daemon: the handshake and the requests that are not answered yet are kept, and
-//! said again to the next daemon. Where no daemon can be had, it becomes one for this client alone.
+//! takes to survive the daemon: the handshake and the requests that are not answered yet are kept
+//! (`conversation`), and said again to the next daemon. Where no daemon can be had, it becomes one for this client alone.
 
 mod connect;
+mod conversation;
 mod relay;
 #[cfg(unix)]
 mod unix;

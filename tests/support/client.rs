@@ -1,5 +1,6 @@
 //! An MCP client over the shim's pipes.
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -103,6 +104,7 @@ impl ClientBuilder {
             version: self.version,
             roots: self.roots,
             meta: self.meta,
+            calls: HashMap::new(),
         }
     }
 
@@ -124,6 +126,8 @@ pub(crate) struct Client {
     version: &'static str,
     pub(crate) roots: Roots,
     meta: Value,
+    /// The tools of the calls that are not answered yet, by id.
+    calls: HashMap<String, String>,
 }
 
 /// What a tool answered.
@@ -268,10 +272,10 @@ impl Client {
 
     pub(crate) fn begin_call(&mut self, tool: &str, arguments: Value) -> Value {
         let meta = self.meta.clone();
-        self.begin(
-            "tools/call",
-            json!({"name": tool, "arguments": arguments, "_meta": meta}),
-        )
+        let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
+        let id = self.begin("tools/call", params);
+        self.calls.insert(id.to_string(), tool.to_owned());
+        id
     }
 
     #[track_caller]
@@ -279,7 +283,8 @@ impl Client {
         let answer = self.answer_to(id);
         let result = &answer["result"];
         assert!(result.is_object(), "no tool result: {answer}");
-        super::schemas::check(result);
+        let tool = self.calls.remove(&id.to_string()).unwrap_or_default();
+        super::schemas::check(&tool, result);
         ToolResult {
             text: result["content"][0]["text"]
                 .as_str()

@@ -19,6 +19,10 @@ pub struct Facts {
     pub contents: BTreeMap<String, Content>,
     /// Why `changed` lacks files, or `None` if it is whole.
     pub incomplete: Option<String>,
+    /// The checkpoint files that git tracks, relative to the root.
+    pub tracked: BTreeSet<String>,
+    /// The checkpoint files of this save that git tracks or would offer to add.
+    pub exposed: Vec<String>,
     /// What the user should know: git that could not be read, and why.
     pub warnings: Vec<String>,
 }

@@ -2,11 +2,12 @@
 //!
 //! The file is JSON in UTF-8, two spaces of indentation, the keys in the order of [`super::model`], no
 //! final newline, at most 64 KiB. `version` is read before anything else: 1 is ours, a greater one is
-//! refused by name and its file left alone, a lesser one would go through [`migrate`].
+//! refused by name and its file left alone, a lesser one is migrated.
 //! A reader bounds what it reads ([`MAX_READ`]) before parsing, and serde_json bounds nesting.
 
 use serde_json::Value;
 
+use super::input::quote;
 use super::model::{Checkpoint, VERSION};
 
 /// The most bytes of a file that are read: hand-edited files may be larger than what we write.
@@ -51,7 +52,7 @@ pub fn parse(bytes: &[u8]) -> Result<Checkpoint, FormatError> {
     }
     // Editors on Windows may put a byte order mark in front.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let damaged = |error: serde_json::Error| FormatError::Damaged(error.to_string());
+    let damaged = |error: serde_json::Error| FormatError::Damaged(quote(&error.to_string()));
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
     let version = value
         .get("version")

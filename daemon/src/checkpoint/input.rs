@@ -519,9 +519,9 @@ fn wrong_type(name: &str, wanted: &str, value: &Value, instead: &str) -> Refusal
     ))
 }
 
-/// Foreign text inside a message: one line, not too long.
+/// Foreign text inside a message: without secrets, on one line, not too long.
 pub fn quote(text: &str) -> String {
-    shorten(&one_line(text), 80)
+    shorten(&one_line(&Redactor::default().text(text)), 80)
 }
 
 fn quote_json(value: &Value) -> String {

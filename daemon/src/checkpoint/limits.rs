@@ -97,7 +97,7 @@ pub fn fit(checkpoint: &mut Checkpoint, modified: impl Fn(&str) -> i128) -> Opti
     fitting.drop_from_front(checkpoint, |c| &mut c.decisions, "decision");
     fitting.drop_tasks(checkpoint, true);
     fitting.drop_from_end(checkpoint, |c| &mut c.next_steps, 1, "next step");
-    fitting.drop_from_end(checkpoint, |c| &mut c.modified_files, 0, "annotated file");
+    fitting.drop_other_files(checkpoint);
     fitting.drop_tasks(checkpoint, false);
     fitting.cut_summary(checkpoint);
     fitting.drop_unknown(checkpoint);
@@ -174,6 +174,17 @@ impl Fitting {
         });
         checkpoint.meta.files_incomplete = true;
         self.note(count, "file without a note");
+    }
+
+    /// The other files, from the end.
+    fn drop_other_files(&mut self, checkpoint: &mut Checkpoint) {
+        let found_by_git = |checkpoint: &Checkpoint| {
+            let files = checkpoint.modified_files.iter();
+            files.filter(|file| file.source == Source::Git).count()
+        };
+        let before = found_by_git(checkpoint);
+        self.drop_from_end(checkpoint, |c| &mut c.modified_files, 0, "annotated file");
+        checkpoint.meta.files_incomplete |= found_by_git(checkpoint) < before;
     }
 
     /// Done tasks, or from the end the others; the first task stays.

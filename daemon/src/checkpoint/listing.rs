@@ -72,6 +72,14 @@ pub fn sort(entries: &mut [Entry]) {
     });
 }
 
+/// The text of a load where there is nothing at all.
+pub fn nothing_text(root: &str) -> String {
+    format!(
+        "There is no checkpoint in {} yet: nothing to resume.",
+        path(root)
+    )
+}
+
 /// The text of a list.
 pub fn list_text(root: &str, entries: &[Entry], total: usize) -> String {
     if total == 0 {

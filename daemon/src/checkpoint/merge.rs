@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use protocol::ids::{Selector, SessionId};
+use protocol::ids::Selector;
 
 use super::facts::{ChangedFile, Content, Facts};
 use super::input::{GivenFile, GivenTask, Mode, SaveRequest, quote};
@@ -25,8 +25,6 @@ pub struct Context {
     pub now: Timestamp,
     /// The id that a new checkpoint gets.
     pub new_id: String,
-    /// The session whose file it goes to; `None` for the legacy file.
-    pub session: Option<SessionId>,
     /// The project's name.
     pub project: String,
     /// The version of this program.
@@ -53,9 +51,10 @@ pub struct Merged {
     pub warnings: Vec<String>,
 }
 
-/// Makes the new checkpoint.
+/// Makes the new checkpoint of `selector`.
 pub fn apply(
     request: &Clean<SaveRequest>,
+    selector: &Selector,
     earlier: Earlier<'_>,
     facts: &Facts,
     context: &Context,
@@ -86,14 +85,18 @@ pub fn apply(
     checkpoint.generator.name = GENERATOR.to_owned();
     checkpoint.generator.version = context.version.clone();
     checkpoint.project.name = context.project.clone();
-    checkpoint.session_id = context.session.clone();
+    checkpoint.session_id = match selector {
+        Selector::Session(id) => Some(id.clone()),
+        Selector::Legacy => None,
+    };
     checkpoint.resumed_from = match (earlier.own, resumed) {
         (Some(own), _) => own.resumed_from.clone(),
         (None, Some((selector, _))) => Some(selector.to_string()),
         (None, None) => None,
     };
     checkpoint.git = merged_git(checkpoint.git.take(), facts);
-    checkpoint.meta.redactions += context.redactions;
+    let redactions = &mut checkpoint.meta.redactions;
+    *redactions = redactions.saturating_add(context.redactions);
     checkpoint.meta.files_incomplete = facts.incomplete.is_some();
 
     let mut clip = Clip::default();
@@ -316,7 +319,11 @@ fn record(
         (None, Some(content), _) => ("M".to_owned(), content.hash()),
         // Recorded by another session's save while this one looked at the tree: what it recorded a
         // moment ago still says what the file was.
-        (None, None, Some(record)) => (record.status.clone(), record.hash.as_deref()),
+        (None, None, Some(record)) if facts.incomplete.is_none() => {
+            (record.status.clone(), record.hash.as_deref())
+        }
+        // Nothing is known of it now, so nothing is said.
+        (None, None, Some(record)) => (record.status.clone(), None),
         (None, None, None) => ("M".to_owned(), None),
     };
     FileRecord {

@@ -8,7 +8,7 @@
 //! - [`facts`]: what was found out about the work tree, as plain values,
 //! - [`merge`]: request + facts + the earlier checkpoint → the new [`model::Checkpoint`],
 //! - [`limits`]: the lengths of fields and the 64 KiB of a file,
-//! - [`format`]: a checkpoint as bytes and back,
+//! - [`mod@format`]: a checkpoint as bytes and back,
 //! - [`drift`]: a checkpoint against the facts of now,
 //! - [`brief`]: a checkpoint and its drift as Markdown for the next session,
 //! - [`listing`]: the checkpoints of a project to choose from,

@@ -1,7 +1,7 @@
 //! Secrets out, before anything touches a disk, a log or a reply.
 //!
 //! [`Clean`] is a type, not a habit: only this module makes one, and what stores or answers takes nothing
-//! else. A [`Rule`] finds where a value stands by what surrounds it (its name, its flag, its header,
+//! else. A rule finds where a value stands by what surrounds it (its name, its flag, its header,
 //! the URL it is in) or by the shape that its issuer gave it; only the value goes, and becomes
 //! [`REDACTED`]. The rules all look at the text as it was given; where their finds overlap, they
 //! are one value and count once. What is a reference to a secret, a placeholder for one, or
@@ -25,11 +25,6 @@ impl<T> Clean<T> {
     /// The value.
     pub fn get(&self) -> &T {
         &self.0
-    }
-
-    /// The value, for good.
-    pub fn into_inner(self) -> T {
-        self.0
     }
 }
 
@@ -79,9 +74,14 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         plausible,
     };
     vec![
-        // NAME=value, NAME: value, "NAME": "value" for *_KEY, *_TOKEN, *_SECRET.
+        // NAME=value, NAME: value, "NAME": "value" for *_TOKEN, *_SECRET and *_KEY. Keys in lower case are
+        // also those of tables and maps, so there the value must look like one.
         rule(
-            r#"(?i)[a-z0-9.]+[a-z0-9_.-]*[_-](?:key|token|secret)\\?["']?[ \t]*[:=][ \t]*\\?VALUE"#,
+            r#"(?i)[a-z0-9.]+[a-z0-9_.-]*[_-](?:token|secret|(?-i:KEY))\\?["']?[ \t]*[:=][ \t]*\\?VALUE"#,
+            false,
+        ),
+        rule(
+            r#"(?i)[a-z0-9.]+[a-z0-9_.-]*[_-]key\\?["']?[ \t]*[:=][ \t]*\\?VALUE"#,
             true,
         ),
         // The same for *PASSWORD, whatever stands before it.

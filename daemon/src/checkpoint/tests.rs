@@ -17,7 +17,6 @@ fn context(millisecond: i64) -> Context {
     Context {
         now: Timestamp::from_millisecond(millisecond),
         new_id: format!("id-{millisecond}"),
-        session: Some(protocol::ids::SessionId::new("s").unwrap()),
         project: "app".to_owned(),
         version: "1.0.0".to_owned(),
         redactions: 0,
@@ -27,7 +26,13 @@ fn context(millisecond: i64) -> Context {
 fn save(request: SaveRequest, own: Option<&Checkpoint>, facts: &Facts, at: i64) -> merge::Merged {
     let request = request.redacted(&mut Redactor::default());
     let earlier = Earlier { own, resumed: None };
-    merge::apply(&request, earlier, facts, &context(at))
+    merge::apply(
+        &request,
+        &"s".parse().unwrap(),
+        earlier,
+        facts,
+        &context(at),
+    )
 }
 
 fn goal(goal: &str) -> SaveRequest {

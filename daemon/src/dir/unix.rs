@@ -1,21 +1,24 @@
 //! Directory handles on Unix: the `*at` calls, by rustix.
 
 use std::fs::{File, Metadata};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use protocol::files;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::ReadError;
+use super::{FileRead, ReadError, fault};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
 const OPEN: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
+/// How often a file's names are looked at before it counts as linked to something else.
+const LINK_LOOKS: usize = 3;
 /// How often a waiting writer asks for the lock again: `flock` has no timeout.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
@@ -83,8 +86,9 @@ impl Dir {
         }
     }
 
-    /// Reads a regular file that has one name, or a second one which is `twin`; at most `most` bytes.
-    pub(crate) fn read(&self, name: &str, twin: &str, most: u64) -> Result<Vec<u8>, ReadError> {
+    /// Reads a regular file that has one name, or a second one which is `twin` or a temporary name of a writer: at
+    /// most `most` bytes.
+    pub(crate) fn read(&self, name: &str, twin: &str, most: u64) -> Result<FileRead, ReadError> {
         // Looked at before it is opened: opening a device can do things.
         let stat = match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -103,11 +107,7 @@ impl Dir {
         check_type(FileType::from_raw_mode(
             metadata.mode() as rustix::fs::RawMode
         ))?;
-        let own = Some((metadata.dev(), metadata.ino()));
-        let with_twin = metadata.nlink() == 2 && self.inode(twin).map_err(ReadError::Io)? == own;
-        if metadata.nlink() > 1 && !with_twin {
-            return Err(ReadError::Linked(metadata.nlink()));
-        }
+        self.check_links(&file, twin)?;
         let mut bytes = Vec::new();
         file.take(most + 1)
             .read_to_end(&mut bytes)
@@ -115,11 +115,56 @@ impl Dir {
         if bytes.len() as u64 > most {
             return Err(ReadError::TooLarge(most));
         }
-        Ok(bytes)
+        let owner = metadata.uid();
+        Ok(FileRead {
+            bytes,
+            foreign_owner: (owner != crate::unix::user()).then_some(owner),
+        })
     }
 
-    /// Makes a new file for this user alone; fails where anything has that name.
-    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+    /// Refuses a file that something else has by a hard link. While a writer makes it the backup it has two names,
+    /// and which they are changes under our eyes: so a look that finds too many is repeated.
+    fn check_links(&self, file: &File, twin: &str) -> Result<(), ReadError> {
+        let mut links = 0;
+        for _ in 0..LINK_LOOKS {
+            let metadata = file.metadata().map_err(ReadError::Io)?;
+            links = metadata.nlink();
+            let own = Some((metadata.dev(), metadata.ino()));
+            if links <= 1 {
+                return Ok(());
+            }
+            let is_own = |name: &str| self.inode(name).is_ok_and(|inode| inode == own);
+            let names = self.names().map_err(ReadError::Io)?;
+            let mut temporary = names
+                .iter()
+                .filter(|name| name.starts_with(files::TEMPORARY));
+            if links == 2 && (is_own(twin) || temporary.any(|name| is_own(name))) {
+                return Ok(());
+            }
+        }
+        Err(ReadError::Linked(links))
+    }
+
+    /// Makes a new file for this user alone and writes it durably; fails where anything has that name. What was
+    /// being done when it failed is told with the error.
+    pub(crate) fn write_new(
+        &self,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(), (&'static str, io::Error)> {
+        let mut file = self
+            .create(name)
+            .map_err(|e| ("create a temporary file for", e))?;
+        fault::point("write")
+            .and_then(|()| file.write_all(bytes))
+            .map_err(|e| ("write", e))?;
+        fault::point("sync file")
+            .and_then(|()| file.sync_all())
+            .map_err(|e| ("sync", e))
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        fault::point("create")?;
         let flags = OPEN | OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         let file = rustix::fs::openat(&self.0, name, flags, PRIVATE_FILE)?;
         // A umask can only take bits away; 0600 it shall be.
@@ -129,11 +174,13 @@ impl Dir {
 
     /// Gives a file another name, replacing what has that.
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fault::point("rename")?;
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
     }
 
     /// Gives a file a second name.
     pub(crate) fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        fault::point("link")?;
         Ok(rustix::fs::linkat(
             &self.0,
             from,
@@ -145,6 +192,7 @@ impl Dir {
 
     /// Removes a name, if it is there.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        fault::point("remove")?;
         match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
@@ -153,6 +201,7 @@ impl Dir {
 
     /// Makes what happened to names in it durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
+        fault::point("sync directory")?;
         match rustix::fs::fsync(&self.0) {
             // Some network and FUSE file systems can't sync a directory; there is no other way to ask.
             Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),

@@ -1,59 +1,65 @@
 //! How HEAD relates to the commit of a checkpoint, and what the commits in between changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
 
 use gix::ObjectId;
 use gix::bstr::ByteSlice as _;
+use protocol::files;
 
-use super::{Repository, innermost};
+use super::{Repository, innermost, is_late};
 use crate::checkpoint::facts::{History, Since};
 
 /// Compares HEAD with `saved`, a commit id in hex. `listed` are the paths that git lists now, whose blobs in
-/// the saved commit are looked up.
+/// the saved commit are looked up. What isn't known when it is `late` is unknown.
 pub(crate) fn since<'a>(
     repository: &Repository,
     saved: &str,
     listed: impl Iterator<Item = &'a str>,
+    late: &AtomicBool,
 ) -> Since {
     let repo = &repository.inner;
-    let saved = ObjectId::from_hex(saved.as_bytes()).ok();
-    let head = repo.head_id().ok().map(gix::Id::detach);
-    let (Some(saved), Some(head)) = (saved, head) else {
-        return Since {
-            history: if saved.is_none() {
-                History::Unreachable
-            } else {
-                History::None
-            },
-            committed: None,
-            saved_blobs: BTreeMap::new(),
-        };
+    let unreachable = Since {
+        history: History::Unreachable,
+        committed: None,
+        saved_blobs: BTreeMap::new(),
+    };
+    let Ok(saved) = ObjectId::from_hex(saved.as_bytes()) else {
+        return unreachable;
     };
     let saved_tree = repo
         .find_commit(saved)
         .ok()
         .and_then(|commit| commit.tree().ok());
     let Some(saved_tree) = saved_tree else {
-        return Since {
-            history: History::Unreachable,
-            committed: None,
-            saved_blobs: BTreeMap::new(),
-        };
+        return unreachable;
     };
-    let committed = tree_changes(repository, &saved_tree, head);
+    let head = repo.head_id().ok().map(gix::Id::detach);
+    let committed = head.and_then(|head| tree_changes(repository, &saved_tree, head));
     let mut wanted: BTreeSet<String> = listed.map(str::to_owned).collect();
     wanted.extend(committed.iter().flatten().cloned());
-    let saved_blobs = wanted
-        .into_iter()
-        .filter_map(|path| {
-            let full = format!("{}{path}", repository.prefix);
-            let entry = saved_tree.lookup_entry_by_path(full).ok().flatten()?;
-            let blob = entry.object_id().to_string();
-            Some((path, blob))
-        })
-        .collect();
+    let mut saved_blobs = BTreeMap::new();
+    for path in wanted {
+        if is_late(late) {
+            return Since {
+                history: History::Unknown("there was not enough time".to_owned()),
+                committed: None,
+                saved_blobs: BTreeMap::new(),
+            };
+        }
+        let full = repository.in_repository(&path);
+        let components = full.split(|byte| *byte == b'/');
+        if let Ok(Some(entry)) = saved_tree.lookup_entry(components) {
+            saved_blobs.insert(path, entry.object_id().to_string());
+        }
+    }
+    let history = match head {
+        Some(head) => history(repo, saved, head, late)
+            .unwrap_or_else(|error| History::Unknown(innermost(&error))),
+        None => History::Unknown("HEAD has no commit".to_owned()),
+    };
     Since {
-        history: history(repo, saved, head),
+        history,
         committed,
         saved_blobs,
     }
@@ -80,47 +86,60 @@ fn tree_changes(
         .iter()
         .filter(|change| !change.entry_mode().is_tree())
         .filter_map(|change| repository.in_root(change.location().as_bytes()))
-        .filter(|path| !path.split('/').any(protocol::files::is_ours))
+        .filter(|path| !path.split('/').any(files::is_ours))
         .collect();
     Some(paths)
 }
 
-fn history(repo: &gix::Repository, saved: ObjectId, head: ObjectId) -> History {
+fn history(
+    repo: &gix::Repository,
+    saved: ObjectId,
+    head: ObjectId,
+    late: &AtomicBool,
+) -> Result<History, gix::Error> {
     if saved == head {
-        return History::Ahead { commits: 0 };
+        return Ok(History::Ahead { commits: 0 });
     }
-    if is_ancestor(repo, saved, head) {
-        let walk = repo.rev_walk([head]).with_hidden([saved]).all();
-        return match walk.map(Iterator::count) {
-            Ok(commits) => History::Ahead {
-                commits: commits as u64,
-            },
-            Err(error) => History::Unknown(innermost(&error)),
-        };
+    let base = repo.merge_base(saved, head)?.map(gix::Id::detach);
+    if base != Some(saved) {
+        return on_a_branch(repo, saved, late);
     }
-    if on_a_branch(repo, saved) {
-        History::Elsewhere
-    } else {
-        History::Unreachable
+    let mut commits = 0;
+    for commit in repo.rev_walk([head]).with_hidden([saved]).all()? {
+        commit?;
+        commits += 1;
+        if is_late(late) {
+            return Ok(too_late());
+        }
     }
+    Ok(History::Ahead { commits })
 }
 
-fn is_ancestor(repo: &gix::Repository, ancestor: ObjectId, of: ObjectId) -> bool {
-    repo.merge_base(ancestor, of)
-        .is_ok_and(|base| base.is_some_and(|base| base.detach() == ancestor))
+fn too_late() -> History {
+    History::Unknown("there was not enough time".to_owned())
 }
 
-/// Whether a local or remote branch contains the commit.
-fn on_a_branch(repo: &gix::Repository, commit: ObjectId) -> bool {
-    let Ok(references) = repo.references() else {
-        return false;
-    };
-    let branches = [references.local_branches(), references.remote_branches()];
-    branches
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(Result::ok)
-        .filter_map(|mut branch| branch.peel_to_id().ok().map(gix::Id::detach))
-        .any(|tip| tip == commit || is_ancestor(repo, commit, tip))
+/// Whether a local or remote branch contains the commit: one walk from all their tips, until it is met.
+fn on_a_branch(
+    repo: &gix::Repository,
+    commit: ObjectId,
+    late: &AtomicBool,
+) -> Result<History, gix::Error> {
+    let references = repo.references()?;
+    let mut tips = Vec::new();
+    for branches in [references.local_branches()?, references.remote_branches()?] {
+        for mut branch in branches.filter_map(Result::ok) {
+            // A branch whose commit is missing can't contain anything that is there.
+            tips.extend(branch.peel_to_id().ok().map(gix::Id::detach));
+        }
+    }
+    for met in repo.rev_walk(tips).all()? {
+        if met?.id == commit {
+            return Ok(History::Elsewhere);
+        }
+        if is_late(late) {
+            return Ok(too_late());
+        }
+    }
+    Ok(History::Unreachable)
 }

@@ -10,7 +10,7 @@ use std::io::Read as _;
 use gix::bstr::{BStr, ByteSlice as _};
 use sha2::{Digest as _, Sha256};
 
-use crate::dir;
+use crate::{dir, sha256};
 
 /// A pointer is far smaller; anything larger is content.
 const MAX_POINTER: usize = 1024;
@@ -77,7 +77,7 @@ impl<'repo> Filtered<'repo> {
                 read => hash.update(&buffer[..read]),
             }
         }
-        Some(hex(&hash.finalize()) == oid)
+        Some(sha256::hex(&hash.finalize()) == oid)
     }
 }
 
@@ -95,12 +95,4 @@ fn pointer(data: &[u8]) -> Option<(String, u64)> {
     let oid = value("oid sha256:")?.to_owned();
     let size = value("size ")?.parse().ok()?;
     Some((oid, size))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }

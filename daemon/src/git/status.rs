@@ -118,8 +118,11 @@ fn columns(
     )
     .map_err(failed)?;
 
-    let within = (!repository.prefix.is_empty())
-        .then(|| BString::from(format!(":(top,literal){}", repository.prefix)));
+    let within = (!repository.prefix.is_empty()).then(|| {
+        let mut pattern = BString::from(":(top,literal)");
+        pattern.extend_from_slice(&repository.prefix);
+        pattern
+    });
     let changes = repo
         .status(gix::progress::Discard)
         .map_err(failed)?

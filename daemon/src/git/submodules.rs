@@ -27,7 +27,7 @@ pub(super) fn add(
             continue;
         }
         let path = entry.path(index);
-        if !path.starts_with(repository.prefix.as_bytes()) {
+        if !path.starts_with(&repository.prefix) {
             continue;
         }
         if is_late(late) {
@@ -44,10 +44,12 @@ pub(super) fn add(
         if !place.join(".git").exists() {
             continue; // not checked out
         }
-        let Ok(Some(submodule)) = open(&place) else {
-            continue;
+        // One that can't be read is not called unchanged.
+        let differs = match open(&place) {
+            Ok(Some(submodule)) => differs(&submodule, &place, entry.id, ignore, late)?,
+            _ => true,
         };
-        if differs(&submodule, &place, entry.id, ignore, late)? {
+        if differs {
             modified(path.to_owned());
         }
     }

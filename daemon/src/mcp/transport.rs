@@ -6,21 +6,28 @@
 //! rmcp as a message.
 //!
 //! Two things are kept in order here, since rmcp handles requests concurrently: nothing is handed on behind an
-//! `initialize` until that is answered, and tool calls get a [`Turn`] each.
+//! `initialize` until that is answered, and tool calls get a [`Ticket`] each.
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::RoleServer;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, Extensions, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, Extensions, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::replay::RequestKey;
 
 /// The longest line that is read. A save's arguments are a few hundred KiB at the very most.
 pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -39,71 +46,118 @@ const INVALID_REQUEST: i32 = -32600;
 const INVALID_PARAMS: i32 = -32602;
 
 /// The transport of one connection.
-pub(super) struct Lines<R, W> {
+pub(super) struct Lines<R> {
     reader: R,
-    writer: Arc<tokio::sync::Mutex<W>>,
     line: Line,
-    open: Arc<Open>,
+    /// Lines for the client, written one after the other by a task of their own; `None` once closed.
+    outgoing: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    writing: JoinHandle<()>,
+    shared: Arc<Shared>,
     /// An `initialize` that must be answered before anything else is handed on.
     opening: Option<RequestId>,
+    connection: Uuid,
     last_turn: Option<oneshot::Receiver<()>>,
+    stop: CancellationToken,
 }
 
-/// The requests that are not answered yet.
+/// What a connection's transport and its handlers both know.
 #[derive(Default)]
-struct Open {
-    ids: Mutex<HashSet<RequestId>>,
+pub(super) struct Shared {
+    /// The requests that are not answered yet.
+    open: Mutex<HashSet<RequestId>>,
     answered: Notify,
+    /// Grows each time the client says that its roots changed.
+    roots: AtomicU64,
 }
 
-impl Open {
-    fn ids(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    /// Which of the client's lists of roots is the current one.
+    pub(super) fn roots_generation(&self) -> u64 {
+        self.roots.load(Ordering::Acquire)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self, id: &RequestId) {
-        self.ids().remove(id);
+        self.open().remove(id);
         self.answered.notify_waiters();
     }
 
     async fn until_answered(&self, id: &RequestId) {
         loop {
             let answered = self.answered.notified();
-            if !self.ids().contains(id) {
+            if !self.open().contains(id) {
                 return;
             }
             answered.await;
         }
     }
+
+    /// Takes note of what a notification says of requests and roots. It is done here, in the order of the lines:
+    /// rmcp handles notifications beside the requests that follow.
+    fn notified(&self, message: &ClientJsonRpcMessage) {
+        let ClientJsonRpcMessage::Notification(notification) = message else {
+            return;
+        };
+        match &notification.notification {
+            // A cancelled request is never answered.
+            ClientNotification::CancelledNotification(cancelled) => {
+                cancelled
+                    .params
+                    .request_id
+                    .iter()
+                    .for_each(|id| self.close(id));
+            }
+            ClientNotification::RootsListChangedNotification(_) => {
+                self.roots.fetch_add(1, Ordering::AcqRel);
+            }
+            _ => {}
+        }
+    }
 }
 
-impl<R: AsyncBufRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
-    pub(super) fn new(reader: R, writer: W) -> Lines<R, W> {
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    /// Reads lines until the end of the stream, or until `stop`; then what is open is still answered.
+    pub(super) fn new<W>(
+        reader: R,
+        writer: W,
+        connection: Uuid,
+        shared: Arc<Shared>,
+        stop: CancellationToken,
+    ) -> Lines<R>
+    where
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let (outgoing, lines) = mpsc::unbounded_channel();
         Lines {
             reader,
-            writer: Arc::new(tokio::sync::Mutex::new(writer)),
             line: Line::default(),
-            open: Arc::default(),
+            outgoing: Some(outgoing),
+            writing: tokio::spawn(write(writer, lines)),
+            shared,
             opening: None,
+            connection,
             last_turn: None,
+            stop,
         }
     }
 
-    async fn answer(writer: &tokio::sync::Mutex<W>, error: Rejected) {
-        let id = error.id.unwrap_or(Value::Null);
+    fn answer(&self, error: Rejected) {
         let body = json!({
             "jsonrpc": "2.0",
-            "id": id,
+            "id": error.id.unwrap_or(Value::Null),
             "error": {"code": error.code, "message": error.message}
         });
-        // A client that hung up gets no answer; the reader will see the end.
-        if let Err(error) = write_line(writer, &body.to_string()).await {
-            tracing::debug!(%error, "could not answer");
+        if let Some(outgoing) = &self.outgoing {
+            // A client that hung up gets no answer; the reader will see the end.
+            drop(outgoing.send(line_of(&body.to_string())));
         }
     }
 
-    /// Puts a tool call behind the one before it.
-    fn give_turn(&mut self, message: &mut ClientJsonRpcMessage) {
+    /// Gives a tool call its ticket: its key, and its place behind the call before it.
+    fn give_ticket(&mut self, message: &mut ClientJsonRpcMessage, line: &[u8]) {
         let ClientJsonRpcMessage::Request(request) = message else {
             return;
         };
@@ -111,111 +165,137 @@ impl<R: AsyncBufRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W
             return;
         };
         let (done, next) = oneshot::channel();
-        let turn = Turn {
+        let ticket = Ticket {
+            key: RequestKey::new(self.connection, &request.id.clone().into_json_value(), line),
             before: self.last_turn.replace(next),
-            _done: done,
+            turn: Turn { _done: done },
         };
-        call.extensions.insert(Arc::new(Mutex::new(Some(turn))));
+        call.extensions.insert(Arc::new(Mutex::new(Some(ticket))));
     }
 }
 
-impl<R, W> Transport<RoleServer> for Lines<R, W>
-where
-    R: AsyncBufRead + Send + Unpin,
-    W: AsyncWrite + Send + Unpin + 'static,
-{
+impl<R: AsyncBufRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
     type Error = io::Error;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let writer = self.writer.clone();
-        let open = self.open.clone();
-        async move {
-            let text = serde_json::to_string(&message)?;
-            let result = write_line(&writer, &text).await;
-            match &message {
-                ServerJsonRpcMessage::Response(response) => open.close(&response.id),
-                ServerJsonRpcMessage::Error(error) => {
-                    error.id.iter().for_each(|id| open.close(id));
-                }
-                _ => {}
+        let queued = serde_json::to_string(&message)
+            .map_err(io::Error::from)
+            .and_then(|text| match &self.outgoing {
+                Some(outgoing) => outgoing
+                    .send(line_of(&text))
+                    .map_err(|_| io::ErrorKind::BrokenPipe.into()),
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            });
+        match &message {
+            ServerJsonRpcMessage::Response(response) => self.shared.close(&response.id),
+            ServerJsonRpcMessage::Error(error) => {
+                error.id.iter().for_each(|id| self.shared.close(id));
             }
-            result
+            _ => {}
         }
+        std::future::ready(queued)
     }
 
     // Cancel-safe: what was read of a line, and what must be waited for, is kept in `self`.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             if let Some(id) = &self.opening {
-                self.open.until_answered(id).await;
+                self.shared.until_answered(id).await;
                 self.opening = None;
             }
-            let bytes = match self.line.read(&mut self.reader).await {
-                Ok(Some(bytes)) => bytes,
+            let read = tokio::select! {
+                read = self.line.read(&mut self.reader) => read,
+                () = self.stop.cancelled() => return None,
+            };
+            let line = match read {
+                Ok(Some(line)) => line,
                 Ok(None) => return None,
                 Err(error) => {
                     tracing::debug!(%error, "a client's stream broke");
                     return None;
                 }
             };
-            let parsed = {
-                let open = self.open.ids();
-                bytes.and_then(|bytes| parse(&bytes, &open))
-            };
+            let parsed = line.and_then(|line| {
+                let parsed = parse(&line, &self.shared.open())?;
+                Ok(parsed.map(|parsed| (parsed, line)))
+            });
             match parsed {
                 Ok(None) => {}
-                Ok(Some(Parsed { mut message, opens })) => {
+                Ok(Some((Parsed { mut message, opens }, line))) => {
                     if let Some(id) = request_id(&message) {
-                        self.open.ids().insert(id.clone());
+                        self.shared.open().insert(id.clone());
                         if opens {
                             self.opening = Some(id);
                         }
                     }
-                    self.give_turn(&mut message);
+                    self.shared.notified(&message);
+                    self.give_ticket(&mut message, &line);
                     return Some(message);
                 }
-                Err(error) => Self::answer(&self.writer, error).await,
+                Err(error) => self.answer(error),
             }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.writer.lock().await.shutdown().await
+        self.outgoing = None;
+        (&mut self.writing).await.map_err(io::Error::other)
     }
 }
 
-async fn write_line<W: AsyncWrite + Unpin>(
-    writer: &tokio::sync::Mutex<W>,
-    text: &str,
-) -> io::Result<()> {
+/// Writes lines until there are no more; a client that can't be written to gets none.
+async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(line) = lines.recv().await {
+        let written = async {
+            writer.write_all(&line).await?;
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
+            tracing::debug!(%error, "a client can't be written to");
+            return;
+        }
+    }
+    if let Err(error) = writer.shutdown().await {
+        tracing::debug!(%error, "a client had hung up");
+    }
+}
+
+fn line_of(text: &str) -> Vec<u8> {
     let mut line = Vec::with_capacity(text.len() + 1);
     line.extend_from_slice(text.as_bytes());
     line.push(b'\n');
-    let mut writer = writer.lock().await;
-    writer.write_all(&line).await?;
-    writer.flush().await
+    line
 }
 
-/// A tool call's place in the order of its connection.
-pub(super) struct Turn {
+/// What a tool call carries from its line to its handler.
+pub(super) struct Ticket {
+    key: RequestKey,
     before: Option<oneshot::Receiver<()>>,
-    /// Dropped when the call is done, however it ends.
+    turn: Turn,
+}
+
+/// A tool call's place in the order of its connection: held while it is done, however it ends.
+pub(super) struct Turn {
     _done: oneshot::Sender<()>,
 }
 
-impl Turn {
-    /// Waits for the call before this one, and holds up the next until the returned turn is dropped.
-    pub(super) async fn of(extensions: &Extensions) -> Option<Turn> {
-        let slot = extensions.get::<Arc<Mutex<Option<Turn>>>>()?.clone();
-        let mut turn = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        if let Some(before) = turn.before.take() {
+impl Ticket {
+    /// The ticket of a call, which can be taken once.
+    pub(super) fn of(extensions: &Extensions) -> Option<Ticket> {
+        let slot = extensions.get::<Arc<Mutex<Option<Ticket>>>>()?;
+        slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits for the call before this one; the next waits until the turn is dropped.
+    pub(super) async fn turn(mut self) -> (RequestKey, Turn) {
+        if let Some(before) = self.before.take() {
             // An error means that it was dropped, and so is done.
             let _done = before.await;
         }
-        Some(turn)
+        (self.key, self.turn)
     }
 }
 
