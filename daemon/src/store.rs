@@ -387,21 +387,29 @@ fn back_up(dir: &Dir, main: &str, backup: &str) -> io::Result<()> {
         dir.write_new(&second, &read.bytes)
             .map_err(|(_, error)| error)?;
     }
-    dir.rename(&second, backup).inspect_err(|_| {
+    let renamed = dir.rename(&second, backup).or_else(|error| {
+        // Only a directory stands in the way of a rename.
+        if error.kind() != io::ErrorKind::IsADirectory {
+            return Err(error);
+        }
+        set_aside(dir, backup)?;
+        dir.rename(&second, backup)
+    });
+    renamed.inspect_err(|_| {
         let removed = dir.remove(&second);
         tracing::debug!(?removed, "a backup failed");
     })
 }
 
-/// Keeps a damaged main file under another name, once; a later one is only replaced, unless it is a
+/// Keeps a damaged file under another name, once; a later one is only replaced, unless it is a
 /// directory, which only another name can get out of the way.
-fn set_aside(dir: &Dir, main: &str) -> io::Result<()> {
-    let broken = files::broken(main);
+fn set_aside(dir: &Dir, name: &str) -> io::Result<()> {
+    let broken = files::broken(name);
     if dir.inode(&broken)?.is_none() {
-        return dir.rename(main, &broken);
+        return dir.rename(name, &broken);
     }
-    dir.remove(main)
-        .or_else(|_| dir.rename(main, &format!("{broken}-{}", Uuid::new_v4().simple())))
+    dir.remove(name)
+        .or_else(|_| dir.rename(name, &format!("{broken}-{}", Uuid::new_v4().simple())))
 }
 
 /// Why a file is no checkpoint.

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 /// Daemons that may die with a request unanswered before it is taken for the reason.
-const MAX_DEATHS: u32 = 3;
+const MAX_DEATHS: u32 = 20;
 
 /// The conversation so far.
 #[derive(Default)]

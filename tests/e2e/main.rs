@@ -6,7 +6,9 @@
 mod support;
 
 mod drift; // what changed since, and what could not be told
+mod durability; // nothing lost
 mod files; // the file and what stands around it
+mod hostile; // a directory that came from somebody else
 mod input; // forgiving input, and refusals that teach
 mod main_job; // save, edit, load: the brief names what changed
 mod protocol; // both protocol eras, and lines that are no requests
