@@ -7,8 +7,8 @@
 //! The rooms, outside in: [`cli`] is the command line; `listen` has the socket, `http` the requests on
 //! it, `mcp` the protocol of the clients; `tools` turns a call into an answer, deciding whose
 //! checkpoint it is about (`identity`) and in which project (`roots`); `worktree` knows the facts of a
-//! project, by `git` and `content`; `actor` is the one task that reads and writes checkpoints, through
-//! `store` and `dir`. What a checkpoint *is* stands in [`checkpoint`], which touches nothing outside
+//! project, by `git` and `content`; `actor` is the one task that writes checkpoints, through `store` and
+//! `dir`, and `replay` lets it recognise a save that it is asked for again. What a checkpoint *is* stands in [`checkpoint`], which touches nothing outside
 //! itself.
 //!
 //! - Invariant: an answer to a save is sent after the file is durable (`store::Writer::replace` returns first).
@@ -136,6 +136,15 @@ async fn embedded(config: &Config) -> Result<(), RunError> {
         tracing::warn!("left with a call unfinished");
     }
     Ok(())
+}
+
+/// What the fuzz targets reach that nobody else needs.
+#[cfg(fuzzing)]
+pub mod fuzz {
+    /// A line as a client may have sent it.
+    pub fn line(bytes: &[u8]) {
+        crate::mcp::try_line(bytes);
+    }
 }
 
 /// What calls are answered with, and the actor's thread.

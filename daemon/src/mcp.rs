@@ -63,6 +63,12 @@ pub(crate) async fn serve<R, W>(
     }
 }
 
+/// Takes a line apart like any other.
+#[cfg(fuzzing)]
+pub(crate) fn try_line(bytes: &[u8]) {
+    transport::try_line(bytes);
+}
+
 /// One client.
 struct Session {
     tools: Tools,

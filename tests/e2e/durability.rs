@@ -77,7 +77,7 @@ fn every_acknowledged_merge_is_there_once_though_the_daemon_is_killed_again_and_
                             .ok();
                             merged.push(command);
                             // Whoever counts may have stopped.
-                            drop(acknowledged.send(()));
+                            let _counted = acknowledged.send(());
                         }
                         done.push((session, merged));
                     }

@@ -517,6 +517,38 @@ fn a_repository_that_cannot_be_read_is_named_and_the_save_goes_on() {
 }
 
 #[test]
+fn a_repository_of_another_user_is_not_trusted_unless_the_user_says_so() {
+    let world = World::new();
+    let repo = world.repository();
+    repo.write("a", "x");
+    let chown = |owner: &str| {
+        Command::new("chown")
+            .args(["-R", owner])
+            .arg(repo.root())
+            .status()
+            .unwrap()
+            .success()
+    };
+    if !chown("12345") {
+        return; // only root can give files away
+    }
+    let mut client = world.client(&repo).session("s-1").start();
+    let saved = client
+        .save(json!({"goal": "g", "modifiedFiles": ["a"]}))
+        .ok();
+    let warning = saved["warnings"][0].as_str().unwrap();
+    assert!(
+        warning.contains("another user") && warning.contains("repo"),
+        "{warning}"
+    );
+    assert_eq!(checkpoint(&repo, "s-1")["git"], Value::Null);
+    std::fs::write(world.home().join(".gitconfig"), "[safe]\n\tdirectory = *\n").unwrap();
+    let saved = client.save(json!({"goal": "g"})).ok();
+    assert_eq!(saved["warnings"], json!([]));
+    assert_eq!(checkpoint(&repo, "s-1")["git"]["branch"], "main");
+}
+
+#[test]
 fn a_sha256_repository_has_hashes_of_its_own_kind() {
     let world = World::new();
     let repo = world.empty_repository_at("repo", &["--object-format=sha256"]);

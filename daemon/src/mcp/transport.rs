@@ -421,6 +421,12 @@ fn is_custom(message: &ClientJsonRpcMessage) -> bool {
     )
 }
 
+#[cfg(fuzzing)]
+pub(super) fn try_line(bytes: &[u8]) {
+    drop(parse(bytes, &HashSet::new()));
+    drop(too_long(bytes));
+}
+
 /// Clients that leave out what `initialize` must have get a session all the same.
 fn complete_initialize(request: &mut Map<String, Value>) {
     let params = request.entry("params").or_insert_with(|| json!({}));
