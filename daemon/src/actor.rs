@@ -89,8 +89,8 @@ impl Actor {
         let opening = tokio::task::spawn_blocking(move || {
             let store = Store::open(&save.root)?;
             // A refusal leaves no trace, so this one comes before anything is made.
-            if let (Some(text), Err(LoadError::Missing)) =
-                (&save.resumed_from, store.load(&save.selector))
+            if let Some(text) = &save.resumed_from
+                && store.load(&save.selector).is_err()
             {
                 selector(text)?;
             }
@@ -175,7 +175,7 @@ fn save(mut save: Save, writer: Writer, notes: &Notes) -> Result<Answer, SaveErr
         path: &path,
         bytes: bytes.len(),
         checkpoint: &merged.checkpoint,
-        mode: save.request.get().mode,
+        mode: merged.mode,
         source: save.source,
         redactions: save.context.redactions,
         warnings,
@@ -205,8 +205,13 @@ fn own(
             )));
         }
         Err(LoadError::Unusable { reason, path, .. }) => {
+            let fate = if store.has_broken(selector) {
+                "it was replaced, since an earlier damaged one is kept already"
+            } else {
+                "it was kept aside"
+            };
             warnings.push(format!(
-                "The earlier checkpoint `{}` could not be used ({reason}); it was kept aside.",
+                "The earlier checkpoint `{}` could not be used ({reason}); {fate}.",
                 path.display()
             ));
             return Ok(None);

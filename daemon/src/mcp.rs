@@ -84,6 +84,8 @@ struct Session {
 struct RootsState {
     /// The last question: which list of roots it was about, and where its answer arrives.
     asked: Option<(u64, watch::Receiver<Option<Vec<String>>>)>,
+    /// Whether somebody waited for it in vain: nobody else does, but a late answer counts.
+    in_vain: bool,
 }
 
 struct Roots {
@@ -105,15 +107,22 @@ impl ClientRoots for Roots {
                 _ => {
                     let answer = ask_for_roots(peer.clone());
                     state.asked = Some((self.generation, answer.clone()));
+                    state.in_vain = false;
                     answer
                 }
             }
         };
-        let known = tokio::time::timeout(ROOTS_PATIENCE, answer.wait_for(Option::is_some)).await;
-        match known {
-            Ok(Ok(uris)) => uris.clone().unwrap_or_default(),
-            _ => Vec::new(),
+        if self.state.lock().await.in_vain {
+            return answer.borrow().clone().unwrap_or_default();
         }
+        let wait = async { answer.wait_for(Option::is_some).await.is_ok() };
+        if !tokio::time::timeout(ROOTS_PATIENCE, wait)
+            .await
+            .unwrap_or(false)
+        {
+            self.state.lock().await.in_vain = true;
+        }
+        answer.borrow().clone().unwrap_or_default()
     }
 }
 

@@ -12,6 +12,9 @@ use protocol::env::{self, Env};
 use protocol::files;
 
 use crate::checkpoint::input::{Refusal, quote};
+use crate::checkpoint::limits;
+
+const OUTSIDE: &str = "it lies outside the project";
 
 /// The project of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +128,9 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
     if !real.is_dir() {
         return Err("is not a directory".to_owned());
     }
+    if is_git_directory(&real) {
+        return Err("is a git directory".to_owned());
+    }
     Ok(real)
 }
 
@@ -169,15 +175,29 @@ fn is_system_directory(path: &Path) -> bool {
     path.parent().is_none()
 }
 
+/// Whether a home is a git top level, or holds checkpoints.
 fn holds_a_project(path: &Path) -> bool {
-    [".git", files::DIRECTORY, files::LEGACY_FILE]
-        .iter()
-        .any(|name| path.join(name).symlink_metadata().is_ok())
+    let exists = |name: &str| path.join(name).symlink_metadata().is_ok();
+    exists(".git")
+        || exists(files::LEGACY_FILE)
+        || std::fs::read_dir(path.join(files::DIRECTORY)).is_ok_and(|mut entries| {
+            entries.any(|entry| {
+                let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+                name.to_str().and_then(files::session_of).is_some()
+            })
+        })
+}
+
+/// Whether a directory is git's own, where nothing of ours may be: inside `.git`, or a bare repository.
+fn is_git_directory(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == ".git")
+        || (path.join("HEAD").is_file()
+            && path.join("objects").is_dir()
+            && path.join("refs").is_dir())
 }
 
 /// A file as the agent named it → its path relative to the root, `/`-separated, or why it has none.
 pub(crate) fn relative(root: &Path, given: &str) -> Result<String, &'static str> {
-    const OUTSIDE: &str = "it lies outside the project";
     let given = Path::new(given);
     let inside = if given.is_absolute() {
         match given.strip_prefix(root) {
@@ -187,8 +207,36 @@ pub(crate) fn relative(root: &Path, given: &str) -> Result<String, &'static str>
     } else {
         given.to_path_buf()
     };
+    let inside = parts(&inside)?.join("/");
+    // git knows nothing behind a link, so a path that leads through one is the path it leads to.
+    let path = root.join(&inside);
+    let real = match path.parent().map(Path::canonicalize) {
+        Some(Ok(directory)) if !path.starts_with(&directory) => {
+            through_links(root, &path).ok_or(OUTSIDE)?
+        }
+        _ => PathBuf::from(inside),
+    };
+    let parts = parts(&real)?;
+    if parts.is_empty() {
+        return Err("it is the project itself");
+    }
+    if parts.iter().any(|part| files::is_ours(part)) {
+        return Err("checkpoint files are never recorded");
+    }
+    if parts.contains(&".git") {
+        return Err("it lies in a git directory");
+    }
+    let path = parts.join("/");
+    if path.chars().count() > limits::PATH {
+        return Err("its name is too long");
+    }
+    Ok(path)
+}
+
+/// The names of a relative path, without `.` and `..`.
+fn parts(path: &Path) -> Result<Vec<&str>, &'static str> {
     let mut parts: Vec<&str> = Vec::new();
-    for component in inside.components() {
+    for component in path.components() {
         match component {
             Component::CurDir => {}
             Component::ParentDir => {
@@ -198,13 +246,7 @@ pub(crate) fn relative(root: &Path, given: &str) -> Result<String, &'static str>
             Component::RootDir | Component::Prefix(_) => return Err(OUTSIDE),
         }
     }
-    if parts.is_empty() {
-        return Err("it is the project itself");
-    }
-    if parts.iter().any(|part| files::is_ours(part)) {
-        return Err("checkpoint files are never recorded");
-    }
-    Ok(parts.join("/"))
+    Ok(parts)
 }
 
 /// An absolute path whose directory leads into the root through a link.

@@ -62,7 +62,7 @@ pub(crate) async fn load(root: PathBuf, selector: Selector) -> Result<Stored, Lo
 }
 
 /// Reads all checkpoints of a root, on a blocking thread.
-pub(crate) async fn list(root: PathBuf) -> Result<Vec<Found>, LoadError> {
+pub(crate) async fn list(root: PathBuf) -> Result<(Vec<Found>, Vec<String>), LoadError> {
     tokio::task::spawn_blocking(move || Ok(Store::open(&root)?.list()?))
         .await
         .unwrap_or(Err(LoadError::Ended))
@@ -196,6 +196,13 @@ impl Store {
         }
     }
 
+    /// Whether a damaged file of the selector's has been kept aside.
+    pub(crate) fn has_broken(&self, selector: &Selector) -> bool {
+        let broken = files::broken(&files::main(selector));
+        self.dir(selector)
+            .is_some_and(|dir| dir.inode(&broken).is_ok_and(|inode| inode.is_some()))
+    }
+
     /// The main file as it is, where it can be read.
     pub(crate) fn bytes(&self, selector: &Selector) -> Option<Vec<u8>> {
         let main = files::main(selector);
@@ -205,32 +212,36 @@ impl Store {
         file.ok().map(|file| file.bytes)
     }
 
-    /// Every checkpoint of the root, in no order.
-    pub(crate) fn list(&self) -> Result<Vec<Found>, DirectoryError> {
+    /// Every checkpoint of the root, in no order, and the names of files that look like one but that no selector
+    /// names.
+    pub(crate) fn list(&self) -> Result<(Vec<Found>, Vec<String>), DirectoryError> {
         let mut selectors = Vec::new();
+        let mut strangers = Vec::new();
         if let Some(dir) = &self.sessions {
             let path = self.root.join(files::DIRECTORY);
             let names = dir
                 .names()
                 .map_err(|error| directory_error(&path, "list", error))?;
-            selectors.extend(
-                names
-                    .iter()
-                    .filter_map(|name| files::session_of(name))
-                    .map(Selector::Session),
-            );
+            for name in names {
+                match files::session_of(&name) {
+                    Some(id) => selectors.push(Selector::Session(id)),
+                    None if name.ends_with(".json") => strangers.push(name),
+                    None => {}
+                }
+            }
             selectors.sort();
             selectors.dedup();
         }
         selectors.push(Selector::Legacy);
-        Ok(selectors
+        let found = selectors
             .into_iter()
             .map(|selector| Found {
                 stored: self.load(&selector),
                 selector,
             })
             .filter(|found| !matches!(found.stored, Err(LoadError::Missing)))
-            .collect())
+            .collect();
+        Ok((found, strangers))
     }
 
     /// Makes the checkpoint directory where it is missing, takes the lock, and hands out a writer.
@@ -256,7 +267,11 @@ impl Store {
         }
         let lock = sessions
             .lock(files::LOCK, Instant::now() + LOCK_PATIENCE)
-            .map_err(failed("lock"))?
+            .map_err(|source| DirectoryError::Io {
+                verb: "lock",
+                path: path.join(files::LOCK),
+                source,
+            })?
             .ok_or_else(|| SaveError::Locked(path.join(files::LOCK)))?;
         let writer = Writer {
             store: Store {
@@ -363,7 +378,13 @@ fn replace(
 ) -> Result<(), (&'static str, io::Error)> {
     dir.write_new(temporary, bytes)?;
     let backup = files::backup(main);
-    match read(dir, main, &backup) {
+    let current = read(dir, main, &backup);
+    if !matches!(current, Err(FileError::Read(ReadError::Missing)))
+        && let Err(error) = dir.make_file_private(main)
+    {
+        tracing::debug!(%error, "what will be kept could not be made private");
+    }
+    match current {
         Ok(_) => back_up(dir, main, &backup).map_err(|e| ("back up", e))?,
         Err(FileError::Read(ReadError::Missing)) => {}
         Err(_) => set_aside(dir, main).map_err(|e| ("set aside the damaged", e))?,

@@ -137,6 +137,7 @@ fn examine(root: &Path, asked: &Asked, late: &Arc<AtomicBool>) -> (Facts, Since)
             }
             if let Some(head) = &asked.saved_head {
                 let listed = facts.changed.iter().map(|file| file.path.as_str());
+                let listed = listed.chain(facts.renamed.keys().map(String::as_str));
                 since = git::since(&repository, head, listed, late);
             }
         }
@@ -154,6 +155,7 @@ fn ask_git(
     facts.git = repository.head()?;
     let listed = git::list(repository, root, late)?;
     facts.changed = listed.changed;
+    facts.renamed = listed.renamed;
     if let Some(git) = &mut facts.git {
         git.dirty = !facts.changed.is_empty();
     }

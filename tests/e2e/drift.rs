@@ -112,9 +112,16 @@ fn a_renamed_file_is_recorded_under_its_new_path() {
     assert_eq!(drift(&mut client)["changedSince"], json!([]));
     assert_eq!(
         drift(&mut client)["newSince"],
-        json!(["old"]),
-        "it was clean then, and commits removed it"
+        json!([]),
+        "the old name was gone already"
     );
+    repo.write("kept", "another content that is long enough\n".repeat(10));
+    repo.commit_all("kept");
+    client.save(json!({"goal": "g"})).ok();
+    repo.git(&["mv", "kept", "moved"]);
+    assert_eq!(drift(&mut client)["newSince"], json!(["kept", "moved"]));
+    repo.commit("moved");
+    assert_eq!(drift(&mut client)["newSince"], json!(["kept", "moved"]));
 }
 
 #[test]
@@ -227,6 +234,54 @@ fn a_saved_commit_that_head_left_is_told_by_what_still_has_it() {
 }
 
 #[test]
+fn an_orphan_branch_is_other_history_and_identical_files_are_not_new() {
+    let world = World::new();
+    let repo = world.repository();
+    let mut client = world.client(&repo).session("s-1").start();
+    client.save(json!({"goal": "g"})).ok();
+    repo.git(&["switch", "--quiet", "--orphan", "fresh"]);
+    repo.git(&["checkout", "main", "--", "."]);
+    let loaded = client.load(json!({})).ok();
+    assert_eq!(
+        (
+            &loaded["drift"]["commitsSince"],
+            &loaded["drift"]["newSince"]
+        ),
+        (&Value::Null, &json!([]))
+    );
+    assert!(since(&mut client).contains("HEAD is on other history"));
+}
+
+#[test]
+fn a_file_that_became_a_link_with_its_old_content_as_text_is_changed() {
+    let world = World::new();
+    let repo = world.repository();
+    repo.write("f", "x");
+    repo.commit_all("f");
+    repo.write("f", "target");
+    let mut client = world.client(&repo).session("s-1").start();
+    client.save(json!({"goal": "g"})).ok();
+    repo.remove("f");
+    symlink("target", repo.path("f")).unwrap();
+    assert_eq!(drift(&mut client)["changedSince"], json!(["f"]));
+}
+
+#[test]
+fn where_git_is_gone_it_is_said_that_only_recorded_files_count() {
+    let world = World::new();
+    let (repo, mut client) = saved(&world);
+    std::fs::remove_dir_all(repo.path(".git")).unwrap();
+    repo.write("clean", "edited");
+    let loaded = client.load(json!({})).ok();
+    assert_eq!(loaded["drift"]["newSince"], json!([]));
+    assert!(
+        loaded["warnings"]
+            .to_string()
+            .contains("not in a git repository any more")
+    );
+}
+
+#[test]
 fn a_remote_branch_keeps_the_saved_commit_reachable() {
     let world = World::new();
     let (repo, mut client) = saved(&world);
@@ -315,10 +370,7 @@ fn what_could_not_be_checked_is_named_and_never_looks_unchanged() {
     let saved = client
         .save(json!({"goal": "g", "modifiedFiles": ["dir"]}))
         .ok();
-    assert!(
-        saved["warnings"].to_string().contains("directory"),
-        "{saved}"
-    );
+    assert!(saved["warnings"].to_string().contains("`dir`"), "{saved}");
     let file = crate::support::checkpoint(&repo, "s-1");
     let record = file["modifiedFiles"]
         .as_array()

@@ -231,6 +231,75 @@ fn where_both_are_broken_it_is_said_and_a_save_goes_on() {
 }
 
 #[test]
+fn where_only_the_own_file_is_there_and_broken_it_is_not_denied() {
+    let world = World::new();
+    let repo = world.repository();
+    std::fs::create_dir(repo.path(".claude-checkpoints")).unwrap();
+    std::fs::write(session_file(&repo, "s-1.json"), "{").unwrap();
+    std::fs::write(session_file(&repo, "my notes.json"), "{}").unwrap();
+    let mut client = world.client(&repo).session("s-1").start();
+    let loaded = client.load(json!({})).ok();
+    assert_eq!(
+        (&loaded["found"], &loaded["candidates"], &loaded["total"]),
+        (&json!(false), &json!([]), &json!(0))
+    );
+    assert!(loaded["text"].as_str().unwrap().contains("can't be used"));
+    assert!(
+        client.list(json!({})).ok()["warnings"]
+            .to_string()
+            .contains("my notes.json")
+    );
+    // What was resumed counts, since the session has no checkpoint that could be built on.
+    world
+        .client(&repo)
+        .session("old")
+        .start()
+        .save(json!({"goal": "old", "decisions": ["d"]}))
+        .ok();
+    client
+        .save(json!({"goal": "g", "mode": "merge", "resumedFrom": "old"}))
+        .ok();
+    let file = checkpoint(&repo, "s-1");
+    assert_eq!(
+        (&file["decisions"], &file["resumedFrom"]),
+        (&json!(["d"]), &json!("old"))
+    );
+    // A second damaged file is not kept, and that is not claimed.
+    std::fs::write(session_file(&repo, "s-1.json"), "second").unwrap();
+    std::fs::remove_file(session_file(&repo, "s-1.json.prev")).unwrap_or_default();
+    let saved = client.save(json!({"goal": "g"})).ok();
+    assert!(
+        saved["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("was replaced"),
+        "{saved}"
+    );
+}
+
+#[test]
+fn what_is_kept_is_private_too() {
+    let world = World::new();
+    let repo = world.repository();
+    let mut client = world.client(&repo).session("s-1").start();
+    client.save(json!({"goal": "one"})).ok();
+    let open = || {
+        std::fs::set_permissions(
+            session_file(&repo, "s-1.json"),
+            std::fs::Permissions::from_mode(0o644),
+        )
+        .unwrap()
+    };
+    open();
+    client.save(json!({"goal": "two"})).ok();
+    assert_eq!(mode(session_file(&repo, "s-1.json.prev")), 0o600);
+    std::fs::write(session_file(&repo, "s-1.json"), "damaged").unwrap();
+    open();
+    client.save(json!({"goal": "three"})).ok();
+    assert_eq!(mode(session_file(&repo, "s-1.json.broken")), 0o600);
+}
+
+#[test]
 fn a_newer_version_is_refused_by_name_and_left_untouched() {
     let world = World::new();
     let repo = world.repository();

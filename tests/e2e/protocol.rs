@@ -148,7 +148,7 @@ fn lines_that_are_no_requests_get_an_error_and_the_next_line_works() {
     let cases: Vec<(Vec<u8>, i64, Value)> = vec![
         (b"{".to_vec(), -32700, Value::Null),
         (b"nonsense".to_vec(), -32700, Value::Null),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"\xff\xfe\"}".to_vec(), -32700, Value::Null),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"\xff\xfe\"}".to_vec(), -32700, json!(9)),
         ("[".repeat(100_000).into_bytes(), -32700, Value::Null),
         (b"[]".to_vec(), -32600, Value::Null),
         (b"[1,2]".to_vec(), -32600, Value::Null),
@@ -309,6 +309,15 @@ fn text_survives_any_chunking() {
         assert_eq!(loaded["checkpoint"]["goal"]["primary"], goal);
         assert_eq!(loaded["checkpoint"]["summary"], "𝄞");
     }
+    // A string that was cut inside an emoji, as JavaScript writes it.
+    let cut = call(3000).replace(" end", " \\ud83d");
+    client.write(format!("{cut}\n"));
+    assert!(client.answer_to(&json!(3000)).get("result").is_some());
+    let loaded = client.load(json!({"format": "full"})).ok();
+    assert_eq!(
+        loaded["checkpoint"]["goal"]["primary"],
+        goal.replace(" end", " \u{fffd}")
+    );
     // A last line without its line break counts.
     client.write(call(2000));
     client.hang_up();

@@ -107,6 +107,54 @@ fn a_root_that_was_named_and_is_unusable_is_refused_by_name() {
 }
 
 #[test]
+fn a_git_directory_is_no_project() {
+    let world = World::new();
+    let repo = world.repository();
+    let bare = world.directory("bare");
+    repo.git(&["clone", "--quiet", "--bare", ".", bare.to_str().unwrap()]);
+    for root in [repo.path(".git"), repo.path(".git/refs"), bare] {
+        let error = world
+            .client(&root)
+            .start()
+            .save(json!({"goal": "g"}))
+            .error();
+        assert!(error.contains("git directory"), "{error}");
+    }
+    let mut client = world.client(&repo).start();
+    let saved = client
+        .save(json!({"goal": "g", "modifiedFiles": [".git/config"]}))
+        .ok();
+    assert!(saved["warnings"].to_string().contains("git directory"));
+}
+
+#[test]
+fn a_given_path_through_a_link_is_the_path_it_leads_to() {
+    let world = World::new();
+    let repo = world.repository();
+    repo.write("real/a", "x");
+    std::os::unix::fs::symlink("real", repo.path("inside")).unwrap();
+    std::os::unix::fs::symlink(world.home(), repo.path("outside")).unwrap();
+    let mut client = world.client(&repo).session("s-1").start();
+    let saved = client
+        .save(
+            json!({"goal": "g", "modifiedFiles": [{"path": "inside/a", "note": "n"}, "outside/x"]}),
+        )
+        .ok();
+    assert!(
+        saved["warnings"][0].as_str().unwrap().contains("outside/x"),
+        "{saved}"
+    );
+    let file = crate::support::checkpoint(&repo, "s-1");
+    assert_eq!(
+        (
+            &file["modifiedFiles"][0]["path"],
+            &file["modifiedFiles"][0]["note"]
+        ),
+        (&json!("real/a"), &json!("n"))
+    );
+}
+
+#[test]
 fn a_root_is_resolved_and_may_end_with_a_slash() {
     let world = World::new();
     let real = world.directory("real");
@@ -238,6 +286,8 @@ fn a_working_directory_that_is_no_project_is_refused() {
     }
     assert!(!world.home().join(".claude-checkpoints").exists());
     assert!(!Path::new("/.claude-checkpoints").exists());
+    std::fs::create_dir(world.home().join(".claude-checkpoints")).unwrap();
+    world.client(world.home()).start().list(json!({})).error();
     // A home that is a repository, or holds checkpoints, is one.
     let mut client = world.client(world.home()).start();
     client

@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::drift::Drift;
+use super::limits;
 use super::model::{Checkpoint, CommandRecord, FileRecord, TaskStatus};
-use super::text::{age, code, paragraph, path};
+use super::text::{age, code, paragraph, path, shorten};
 use super::time::Timestamp;
 
 /// Files touched, and the entries of each list of the Since section, that are shown.
@@ -86,33 +87,40 @@ impl Brief<'_> {
     fn meaning(&self, out: &mut String) {
         let checkpoint = self.checkpoint;
         heading(out, "Goal");
-        line(out, &paragraph(&checkpoint.goal.primary));
+        line(out, &bounded(&checkpoint.goal.primary, limits::SHORT));
         if !checkpoint.goal.tasks.is_empty() {
             heading(out, "Tasks");
-            for task in &checkpoint.goal.tasks {
+            for task in checkpoint.goal.tasks.iter().take(limits::TASKS) {
                 let mark = match task.status {
                     TaskStatus::Done => 'x',
                     TaskStatus::InProgress => '~',
                     TaskStatus::Pending => ' ',
                     TaskStatus::Blocked => '!',
                 };
-                line(out, &format!("- [{mark}] {}", paragraph(&task.description)));
+                line(
+                    out,
+                    &format!("- [{mark}] {}", bounded(&task.description, limits::SHORT)),
+                );
             }
         }
         if !checkpoint.summary.trim().is_empty() {
             heading(out, "Where things stand");
-            line(out, &paragraph(&checkpoint.summary));
+            line(out, &bounded(&checkpoint.summary, limits::SUMMARY));
         }
         if !checkpoint.next_steps.is_empty() {
             heading(out, "Next steps");
-            for (index, step) in checkpoint.next_steps.iter().enumerate() {
-                line(out, &format!("{}. {}", index + 1, paragraph(step)));
+            let steps = checkpoint.next_steps.iter().take(limits::NEXT_STEPS);
+            for (index, step) in steps.enumerate() {
+                line(
+                    out,
+                    &format!("{}. {}", index + 1, bounded(step, limits::SHORT)),
+                );
             }
         }
         if !checkpoint.decisions.is_empty() {
             heading(out, "Decisions & gotchas");
-            for decision in &checkpoint.decisions {
-                line(out, &format!("- {}", paragraph(decision)));
+            for decision in checkpoint.decisions.iter().take(limits::DECISIONS) {
+                line(out, &format!("- {}", bounded(decision, limits::DECISION)));
             }
         }
     }
@@ -222,6 +230,11 @@ impl Brief<'_> {
     }
 }
 
+/// A field within its limit: a file that something else wrote may hold more.
+fn bounded(text: &str, most: usize) -> String {
+    paragraph(&shorten(text, most))
+}
+
 fn line(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
@@ -267,7 +280,7 @@ fn command_line(command: &CommandRecord) -> String {
     };
     format!(
         "- {outcome}{}{}",
-        code(&command.command),
+        code(&shorten(&command.command, limits::COMMAND)),
         note(command.note.as_deref())
     )
 }
@@ -277,7 +290,7 @@ fn note(note: Option<&str>) -> String {
         .map(super::text::one_line)
         .filter(|note| !note.is_empty())
     {
-        Some(note) => format!(" — {}", super::text::inert(&note)),
+        Some(note) => format!(" — {}", super::text::inert(&shorten(&note, limits::SHORT))),
         None => String::new(),
     }
 }

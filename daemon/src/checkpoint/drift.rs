@@ -5,7 +5,7 @@
 //! is named in `unchecked`. That a file was only committed, staged or touched is no change: its
 //! content is what counts.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::facts::{Content, Facts, History, Since};
 use super::model::Checkpoint;
@@ -52,8 +52,15 @@ pub fn compare(checkpoint: &Checkpoint, facts: &Facts, since: &Since) -> Drift {
     };
     compare_recorded(checkpoint, facts, &mut drift);
     if let Some(saved) = &checkpoint.git {
-        if let Some(current) = &facts.git {
-            drift.branch_changed = current.branch != saved.branch;
+        match &facts.git {
+            Some(current) => drift.branch_changed = current.branch != saved.branch,
+            None if since.history == History::None && facts.warnings.is_empty() => {
+                drift.warnings.push(
+                    "The project is not in a git repository any more, so only recorded files could be compared."
+                        .to_owned(),
+                );
+            }
+            None => {}
         }
         compare_history(&saved.head, since, &mut drift);
         find_new(checkpoint, facts, since, &mut drift);
@@ -68,6 +75,13 @@ pub fn compare(checkpoint: &Checkpoint, facts: &Facts, since: &Since) -> Drift {
 }
 
 fn compare_recorded(checkpoint: &Checkpoint, facts: &Facts, drift: &mut Drift) {
+    // A link whose text is what the file held has the file's hash, and is no file.
+    let turned_into: HashSet<&str> = facts
+        .changed
+        .iter()
+        .filter(|file| file.status == "T")
+        .map(|file| file.path.as_str())
+        .collect();
     let mut seen = HashSet::new();
     for record in &checkpoint.modified_files {
         if !seen.insert(record.path.as_str()) {
@@ -86,6 +100,10 @@ fn compare_recorded(checkpoint: &Checkpoint, facts: &Facts, drift: &mut Drift) {
                     drift.changed_since.push(record.path.clone());
                 }
             }
+            // A name that is no Unicode is recorded as nearly as it can be, and can't be found again.
+            (None, Some(Content::Gone)) if record.path.contains('\u{fffd}') => {
+                drift.unchecked.push(not_checked("its name is no Unicode"))
+            }
             (None, Some(Content::Gone)) | (Some(_), Some(Content::Gone | Content::Other(_))) => {
                 drift.changed_since.push(record.path.clone());
             }
@@ -94,7 +112,8 @@ fn compare_recorded(checkpoint: &Checkpoint, facts: &Facts, drift: &mut Drift) {
                 .unchecked
                 .push(not_checked("no hash of it was recorded")),
             (Some(then), Some(Content::Hash(now))) => {
-                if then != now {
+                let turned = record.status != "T" && turned_into.contains(record.path.as_str());
+                if then != now || turned {
                     drift.changed_since.push(record.path.clone());
                 }
             }
@@ -136,10 +155,10 @@ fn find_new(checkpoint: &Checkpoint, facts: &Facts, since: &Since, drift: &mut D
         ),
         (_, Some(_), None) => {}
     }
-    let recorded: HashSet<&str> = checkpoint
+    let recorded: HashMap<&str, &str> = checkpoint
         .modified_files
         .iter()
-        .map(|record| record.path.as_str())
+        .map(|record| (record.path.as_str(), record.status.as_str()))
         .collect();
     let changed = facts.changed_paths();
     let mut found: BTreeSet<&str> = BTreeSet::new();
@@ -159,9 +178,17 @@ fn find_new(checkpoint: &Checkpoint, facts: &Facts, since: &Since, drift: &mut D
             found.insert(path);
         }
     }
+    // What a rename left behind is gone, unless it was renamed already when the checkpoint was saved.
+    for (old, new) in facts.renamed.iter().chain(&since.renamed) {
+        if recorded.get(new.as_str()) == Some(&"R") {
+            found.remove(old.as_str());
+        } else if since.saved_blobs.contains_key(old) && !changed.contains(old.as_str()) {
+            found.insert(old);
+        }
+    }
     drift.new_since = found
         .into_iter()
-        .filter(|path| !recorded.contains(path))
+        .filter(|path| !recorded.contains_key(path))
         .map(str::to_owned)
         .collect();
 }

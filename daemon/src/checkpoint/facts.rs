@@ -15,6 +15,8 @@ pub struct Facts {
     pub git: Option<GitState>,
     /// What git lists as different from HEAD, tracked files by path, then untracked ones by path.
     pub changed: Vec<ChangedFile>,
+    /// Paths that the index renamed, old → new: gone, and listed under their new names alone.
+    pub renamed: BTreeMap<String, String>,
     /// The content of the paths that were asked for, and of those in `changed`.
     pub contents: BTreeMap<String, Content>,
     /// Why `changed` lacks files, or `None` if it is whole.
@@ -87,6 +89,8 @@ pub struct Since {
     /// The paths under the root in which the trees of the saved commit and of HEAD differ; `None` where
     /// the saved commit is gone.
     pub committed: Option<BTreeSet<String>>,
+    /// Paths that these commits renamed, old → new.
+    pub renamed: BTreeMap<String, String>,
     /// The blob hashes, in the saved commit, of the paths in `committed` and of what git lists now; a
     /// path without an entry did not exist then.
     pub saved_blobs: BTreeMap<String, String>,
@@ -98,6 +102,7 @@ impl Since {
         Since {
             history: History::None,
             committed: None,
+            renamed: BTreeMap::new(),
             saved_blobs: BTreeMap::new(),
         }
     }

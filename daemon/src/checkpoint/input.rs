@@ -195,6 +195,7 @@ impl Arguments {
     ) -> Result<Option<Vec<Value>>, Refusal> {
         match self.take(name) {
             None => Ok(None),
+            Some(Value::String(text)) if text.trim() == "null" => Ok(None),
             Some(value) => match as_list(value) {
                 Ok(list) => Ok(Some(list)),
                 Err(value) => Err(wrong_type(name, what, &value, instead)),
@@ -262,6 +263,7 @@ impl Arguments {
         let Some(list) = self.list(name, "a list of strings", &instead)? else {
             return Ok(None);
         };
+        let clears = list.is_empty();
         let mut texts = Vec::new();
         for element in list {
             let text = plain_text(&element).or_else(|| only_text(&element));
@@ -273,7 +275,8 @@ impl Arguments {
                 )),
             }
         }
-        Ok(Some(texts))
+        // A list of nothing but rubbish was not meant to clear what is there.
+        Ok((clears || !texts.is_empty()).then_some(texts))
     }
 
     fn tasks(&mut self) -> Result<Option<Vec<GivenTask>>, Refusal> {

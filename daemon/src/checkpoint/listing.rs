@@ -80,6 +80,14 @@ pub fn nothing_text(root: &str) -> String {
     )
 }
 
+/// The text of a load whose own checkpoint can't be used, where there is no other.
+pub fn unusable_text(root: &str) -> String {
+    format!(
+        "This session's own checkpoint in {} can't be used, and there is no other to resume.",
+        path(root)
+    )
+}
+
 /// The text of a list.
 pub fn list_text(root: &str, entries: &[Entry], total: usize) -> String {
     if total == 0 {

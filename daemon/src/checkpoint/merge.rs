@@ -18,6 +18,9 @@ use super::model::{
 use super::redact::Clean;
 use super::time::Timestamp;
 
+/// Paths that one warning names.
+const NAMED_PATHS: usize = 5;
+
 /// What a new checkpoint is made with, beyond what it says.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -47,6 +50,8 @@ pub struct Earlier<'a> {
 pub struct Merged {
     /// What is to be written.
     pub checkpoint: Checkpoint,
+    /// How it came about: a merge onto nothing is a replace.
+    pub mode: Mode,
     /// What was dropped or is odd.
     pub warnings: Vec<String>,
 }
@@ -152,6 +157,11 @@ pub fn apply(
 
     Merged {
         checkpoint,
+        mode: if base.is_some() {
+            Mode::Merge
+        } else {
+            Mode::Replace
+        },
         warnings: clip.warnings,
     }
 }
@@ -235,22 +245,20 @@ fn merge_files(
             notes.insert(&file.path, note);
         }
     }
-    for path in &order {
-        if changed.contains_key(path) {
-            continue;
-        }
-        match facts.contents.get(*path) {
-            Some(Content::Gone) => clip.say(format!(
-                "`{}` doesn't exist in the project; recorded as deleted.",
-                quote(path)
-            )),
-            Some(Content::Other(reason)) => clip.say(format!(
-                "Later changes in `{}` can't be told: {reason}.",
-                quote(path)
-            )),
-            _ => {}
-        }
-    }
+    let given = order.iter().filter(|path| !changed.contains_key(**path));
+    let content = |path: &str| facts.contents.get(path);
+    let missing = given
+        .clone()
+        .filter(|path| content(path) == Some(&Content::Gone));
+    let unhashed = given.filter(|path| matches!(content(path), Some(Content::Other(_))));
+    clip.say_of(
+        missing,
+        "given file(s) don't exist in the project and were recorded as deleted",
+    );
+    clip.say_of(
+        unhashed,
+        "given file(s) are directories or the like, in which changes can't be told",
+    );
 
     let listed = facts.changed.iter().map(|file| file.path.as_str());
     let recorded = earlier.iter().map(|record| record.path.as_str());
@@ -378,6 +386,24 @@ impl Clip {
         if let Some(warning) = warning {
             self.clipped = true;
             self.say(warning);
+        }
+    }
+
+    /// A warning about several paths, of which some are named.
+    fn say_of<'a>(&mut self, paths: impl Iterator<Item = &'a &'a str>, what: &str) {
+        let paths: Vec<String> = paths.map(|path| format!("`{}`", quote(path))).collect();
+        let named = &paths[..paths.len().min(NAMED_PATHS)];
+        let rest = if paths.len() > named.len() {
+            ", …"
+        } else {
+            ""
+        };
+        if !paths.is_empty() {
+            self.say(format!(
+                "{} {what}: {}{rest}.",
+                paths.len(),
+                named.join(", ")
+            ));
         }
     }
 

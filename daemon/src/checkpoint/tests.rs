@@ -242,6 +242,7 @@ fn clipping_keeps_what_is_most_useful() {
         ..goal("g")
     };
     let merge::Merged {
+        mode: _,
         checkpoint,
         warnings,
     } = save(request, None, &Facts::default(), 1);
@@ -295,6 +296,7 @@ fn a_file_that_is_too_large_loses_the_least_useful_first() {
         ..goal("g")
     };
     let merge::Merged {
+        mode: _,
         checkpoint,
         warnings,
     } = save(request, None, &facts, 1);
@@ -349,6 +351,7 @@ fn only_content_counts_as_change() {
     let since = Since {
         history: History::Ahead { commits: 2 },
         committed: Some(["same".to_owned(), "other".to_owned()].into()),
+        renamed: [].into(),
         saved_blobs: [].into(),
     };
     let drift = drift::compare(&saved.checkpoint, &now, &since);
@@ -377,6 +380,7 @@ fn what_was_restored_since_is_not_new() {
     let since = Since {
         history: History::Ahead { commits: 1 },
         committed: Some(["restored".to_owned(), "removed".to_owned()].into()),
+        renamed: [].into(),
         saved_blobs: [
             ("restored".to_owned(), "1".to_owned()),
             ("edited".to_owned(), "1".to_owned()),

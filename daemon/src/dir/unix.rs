@@ -172,6 +172,20 @@ impl Dir {
         Ok(File::from(file))
     }
 
+    /// Takes access to a file from everybody else, where it is an ordinary one of this user's.
+    pub(crate) fn make_file_private(&self, name: &str) -> io::Result<()> {
+        let flags = OPEN | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::RDONLY;
+        let file = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        let ordinary = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && stat.st_nlink == 1
+            && stat.st_uid == crate::unix::user();
+        if ordinary && Mode::from_raw_mode(stat.st_mode) != PRIVATE_FILE {
+            rustix::fs::fchmod(&file, PRIVATE_FILE)?;
+        }
+        Ok(())
+    }
+
     /// Gives a file another name, replacing what has that.
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fault::point("rename")?;

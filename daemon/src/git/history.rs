@@ -21,8 +21,7 @@ pub(crate) fn since<'a>(
     let repo = &repository.inner;
     let unreachable = Since {
         history: History::Unreachable,
-        committed: None,
-        saved_blobs: BTreeMap::new(),
+        ..Since::nothing()
     };
     let Ok(saved) = ObjectId::from_hex(saved.as_bytes()) else {
         return unreachable;
@@ -35,16 +34,17 @@ pub(crate) fn since<'a>(
         return unreachable;
     };
     let head = repo.head_id().ok().map(gix::Id::detach);
-    let committed = head.and_then(|head| tree_changes(repository, &saved_tree, head));
+    let (committed, renamed) = head
+        .and_then(|head| tree_changes(repository, &saved_tree, head))
+        .unzip();
     let mut wanted: BTreeSet<String> = listed.map(str::to_owned).collect();
     wanted.extend(committed.iter().flatten().cloned());
     let mut saved_blobs = BTreeMap::new();
     for path in wanted {
         if is_late(late) {
             return Since {
-                history: History::Unknown("there was not enough time".to_owned()),
-                committed: None,
-                saved_blobs: BTreeMap::new(),
+                history: too_late(),
+                ..Since::nothing()
             };
         }
         let full = repository.in_repository(&path);
@@ -54,41 +54,57 @@ pub(crate) fn since<'a>(
         }
     }
     let history = match head {
-        Some(head) => history(repo, saved, head, late)
-            .unwrap_or_else(|error| History::Unknown(innermost(&error))),
-        None => History::Unknown("HEAD has no commit".to_owned()),
+        Some(head) => history(repo, saved, head, late),
+        None => on_a_branch(repo, saved, late),
     };
     Since {
-        history,
+        history: history.unwrap_or_else(|error| History::Unknown(innermost(&error))),
         committed,
+        renamed: renamed.unwrap_or_default(),
         saved_blobs,
     }
 }
 
-/// The paths under the root in which the trees differ.
+/// The paths under the root in which the trees differ, and which of them were renamed.
 fn tree_changes(
     repository: &Repository,
     saved_tree: &gix::Tree<'_>,
     head: ObjectId,
-) -> Option<BTreeSet<String>> {
+) -> Option<(BTreeSet<String>, BTreeMap<String, String>)> {
+    use gix::object::tree::diff::ChangeDetached;
+
     let repo = &repository.inner;
     let head_tree = repo.find_commit(head).ok()?.tree().ok()?;
+    let mut paths = BTreeSet::new();
+    let mut renamed = BTreeMap::new();
     if head_tree.id == saved_tree.id {
-        return Some(BTreeSet::new());
+        return Some((paths, renamed));
     }
     let mut options = gix::diff::Options::default();
     options.track_path();
-    options.track_rewrites(None);
+    options.track_rewrites(Some(gix::diff::Rewrites::default()));
     let changes = repo
         .diff_tree_to_tree(Some(saved_tree), Some(&head_tree), Some(options))
         .ok()?;
-    let paths = changes
+    for change in changes
         .iter()
         .filter(|change| !change.entry_mode().is_tree())
-        .filter_map(|change| repository.in_root(change.location().as_bytes()))
-        .filter(|path| !path.split('/').any(files::is_ours))
-        .collect();
-    Some(paths)
+    {
+        let path = repository.in_root(change.location().as_bytes());
+        if let ChangeDetached::Rewrite {
+            source_location,
+            copy: false,
+            ..
+        } = change
+            && let Some(source) = repository.in_root(source_location.as_bytes())
+        {
+            renamed.extend(path.clone().map(|path| (source.clone(), path)));
+            paths.insert(source);
+        }
+        paths.extend(path);
+    }
+    paths.retain(|path| !path.split('/').any(files::is_ours));
+    Some((paths, renamed))
 }
 
 fn history(

@@ -18,6 +18,8 @@ use crate::dir;
 pub(crate) struct Listed {
     /// Tracked files by path, then untracked ones by path.
     pub(crate) changed: Vec<ChangedFile>,
+    /// What the index renamed within the root, old → new.
+    pub(crate) renamed: BTreeMap<String, String>,
 }
 
 /// The two columns of porcelain status, as far as they decide the letter.
@@ -69,9 +71,21 @@ pub(crate) fn list(
     root: &Path,
     late: &Arc<AtomicBool>,
 ) -> Result<Listed, GitError> {
-    let columns = columns(repository, late)?;
+    let mut renames = Vec::new();
+    let mut columns = columns(repository, late, &mut renames)?;
     if is_late(late) {
         return Err(GitError::Late);
+    }
+    let mut renamed = BTreeMap::new();
+    for (old, new) in renames {
+        let Some(source) = repository.in_root(&old) else {
+            continue;
+        };
+        match repository.in_root(&new) {
+            Some(destination) => drop(renamed.insert(source, destination)),
+            // From here it looks deleted.
+            None => columns.entry(old).or_default().index = Some(Letter::Deleted),
+        }
     }
     let (untracked, tracked): (Vec<_>, Vec<_>) = columns
         .into_iter()
@@ -87,12 +101,14 @@ pub(crate) fn list(
         .partition(|file| file.status == "??");
     Ok(Listed {
         changed: tracked.into_iter().chain(untracked).collect(),
+        renamed,
     })
 }
 
 fn columns(
     repository: &Repository,
     late: &Arc<AtomicBool>,
+    renames: &mut Vec<(BString, BString)>,
 ) -> Result<BTreeMap<BString, Columns>, GitError> {
     let repo = &repository.inner;
     let failed = |error: gix::Error| GitError::Status(innermost(&error));
@@ -108,6 +124,14 @@ fn columns(
         gix::status::tree_index::TrackRenames::AsConfigured,
         |change, _, _| {
             let (path, letter) = index_change(&change);
+            if let gix::diff::index::ChangeRef::Rewrite {
+                source_location,
+                copy: false,
+                ..
+            } = &change
+            {
+                renames.push((source_location.clone().into_owned(), path.to_owned()));
+            }
             columns.entry(path.to_owned()).or_default().index = Some(letter);
             Ok(if is_late(late) {
                 std::ops::ControlFlow::Break(())

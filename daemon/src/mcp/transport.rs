@@ -339,7 +339,11 @@ fn parse(bytes: &[u8], open: &HashSet<RequestId>) -> Result<Option<Parsed>, Reje
         return Ok(None);
     }
     let value: Value = serde_json::from_slice(bytes)
-        .map_err(|error| Rejected::new(None, PARSE_ERROR, format!("no JSON: {error}")))?;
+        .or_else(|error| serde_json::from_slice(&whole_surrogates(bytes)).map_err(|_| error))
+        .map_err(|error| {
+            let id = id_near_start(bytes);
+            Rejected::new(id.as_ref(), PARSE_ERROR, format!("no JSON: {error}"))
+        })?;
     let Value::Object(mut object) = value else {
         let what = if value.is_array() {
             "a batch"
@@ -507,7 +511,7 @@ impl Line {
 
 /// The refusal of a line that is too long, under its id where that stands near its beginning.
 fn too_long(beginning: &[u8]) -> Rejected {
-    let id = id_near_start(&beginning[..beginning.len().min(4096)]);
+    let id = id_near_start(beginning);
     Rejected::new(
         id.as_ref(),
         INVALID_REQUEST,
@@ -516,8 +520,8 @@ fn too_long(beginning: &[u8]) -> Rejected {
 }
 
 /// The value of the first top-level `"id"` in the beginning of an object.
-fn id_near_start(beginning: &[u8]) -> Option<Value> {
-    let text = String::from_utf8_lossy(beginning);
+fn id_near_start(line: &[u8]) -> Option<Value> {
+    let text = String::from_utf8_lossy(&line[..line.len().min(4096)]);
     let mut rest = text.trim_start().strip_prefix('{')?;
     loop {
         let mut key = serde_json::Deserializer::from_str(rest).into_iter::<String>();
@@ -537,4 +541,31 @@ fn id_near_start(beginning: &[u8]) -> Option<Value> {
             .strip_prefix(',')?
             .trim_start();
     }
+}
+
+/// A line in which each escaped half of a surrogate pair that stands alone is U+FFFD. JavaScript writes
+/// such halves where a string was cut inside an emoji; JSON readers elsewhere refuse them.
+fn whole_surrogates(line: &[u8]) -> Vec<u8> {
+    let unit = |at: usize| -> Option<u16> {
+        let digits = line.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let mut whole = Vec::with_capacity(line.len());
+    let mut at = 0;
+    while at < line.len() {
+        let taken = match unit(at) {
+            Some(0xd800..=0xdbff) if matches!(unit(at + 6), Some(0xdc00..=0xdfff)) => 12,
+            Some(0xd800..=0xdfff) => {
+                whole.extend_from_slice(b"\\ufffd");
+                at += 6;
+                continue;
+            }
+            _ if line[at] == b'\\' => 2,
+            _ => 1,
+        };
+        let end = line.len().min(at + taken);
+        whole.extend_from_slice(&line[at..end]);
+        at = end;
+    }
+    whole
 }

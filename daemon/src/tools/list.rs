@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Answer, Call, ClientRoots, Tools, now, planted, push_warnings, refused, shown};
 use crate::actor::foreign_owner;
-use crate::checkpoint::input::{Arguments, Refusal};
+use crate::checkpoint::input::{Arguments, Refusal, quote};
 use crate::checkpoint::listing::{self, Entry};
 use crate::store;
 
@@ -52,10 +52,16 @@ impl Tools {
         own: Option<&Selector>,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<Entry>, Refusal> {
-        let found = store::list(root.to_path_buf())
+        let (found, strangers) = store::list(root.to_path_buf())
             .await
             .map_err(|error| refused(&error))?;
         let tracked = self.worktrees.tracked(root).await;
+        warnings.extend(strangers.iter().map(|name| {
+            format!(
+                "`{}` is not listed: its name is no session id.",
+                quote(name)
+            )
+        }));
         let now = now();
         let mut entries = Vec::new();
         for found in found {

@@ -181,22 +181,23 @@ impl Tools {
         mut warnings: Vec<String>,
     ) -> Result<Answer, Refusal> {
         let entries = self.entries(root, own, &mut warnings).await?;
+        let own_is_unusable = entries.iter().any(|entry| entry.is_current_session);
         let candidates: Vec<Entry> = entries
             .into_iter()
             .filter(|entry| !entry.is_current_session)
             .collect();
         let total = candidates.len();
         let listed = &candidates[..total.min(ENTRIES)];
-        let mut text = if total == 0 {
-            listing::nothing_text(&shown(root))
-        } else {
-            listing::candidates_text(&shown(root), listed, total)
+        let mut text = match total {
+            0 if own_is_unusable => listing::unusable_text(&shown(root)),
+            0 => listing::nothing_text(&shown(root)),
+            _ => listing::candidates_text(&shown(root), listed, total),
         };
         push_warnings(&mut text, &warnings);
         let mut answer = Answer::new();
         answer.insert("text".to_owned(), text.into());
         answer.insert("found".to_owned(), false.into());
-        if total > 0 {
+        if total > 0 || own_is_unusable {
             answer.insert("candidates".to_owned(), json!(listed));
             answer.insert("total".to_owned(), total.into());
             answer.insert("omitted".to_owned(), (total - listed.len()).into());
