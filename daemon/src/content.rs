@@ -2,32 +2,113 @@
 //!
 //! Content is read without following links, without opening anything but regular files (a FIFO would
 //! block), in a stream, and checked to have stood still meanwhile. A path behind a symlinked
-//! directory is gone, as it is for git.
+//! directory is gone, as it is for git. What was read once is not read again while the file's signature stays the
+//! same, unless it changed so shortly before it was read that a later change might not show.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use gix::hash::Kind as HashKind;
 
+use crate::cache::Cache;
 use crate::checkpoint::facts::Content;
-use crate::dir;
+use crate::dir::{self, Signature};
 
 /// Larger files get no hash (contract §5).
 const MAX_HASHED: u64 = 64 * 1024 * 1024;
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
 
-/// Examines `path`, relative to `root` and `/`-separated. `late` ends it: what isn't known by then is unknown.
-pub(crate) fn examine(root: &Path, path: &str, hash: HashKind, late: &AtomicBool) -> Content {
-    if late.load(Ordering::Relaxed) {
-        return Content::Unknown("it was not examined in time".to_owned());
+/// What was found out about a project's paths, for as long as their signatures say that it holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    known: HashMap<String, (Signature, Content)>,
+    cache: Option<Arc<Cache>>,
+}
+
+/// Paths that are remembered; beyond that, all are forgotten.
+const MAX_KNOWN: usize = 50_000;
+
+impl Contents {
+    /// Contents that remember hashes beyond the process.
+    pub(crate) fn new(cache: Option<Arc<Cache>>) -> Contents {
+        Contents {
+            known: HashMap::new(),
+            cache,
+        }
     }
-    match find(root, path, hash, late) {
-        Ok(content) => content,
-        Err(error) if is_gone(&error) => Content::Gone,
-        Err(error) => Content::Unknown(format!("it can't be read ({error})")),
+
+    /// Examines `path`, relative to `root` and `/`-separated. `late` ends it: what isn't known by then is unknown.
+    pub(crate) fn examine(
+        &mut self,
+        root: &Path,
+        path: &str,
+        hash: HashKind,
+        late: &AtomicBool,
+    ) -> Content {
+        if late.load(Ordering::Relaxed) {
+            return Content::Unknown("it was not examined in time".to_owned());
+        }
+        match self.find(root, path, hash, late) {
+            Ok(content) => content,
+            Err(error) if is_gone(&error) => Content::Gone,
+            Err(error) => Content::Unknown(format!("it can't be read ({error})")),
+        }
+    }
+
+    fn find(
+        &mut self,
+        root: &Path,
+        path: &str,
+        hash: HashKind,
+        late: &AtomicBool,
+    ) -> io::Result<Content> {
+        let mut place = root.to_path_buf();
+        let mut components = path.split('/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = components.next() {
+            place.push(name);
+            if components.peek().is_some() && !place.symlink_metadata()?.is_dir() {
+                return Ok(Content::Gone);
+            }
+        }
+        let looked_at = SystemTime::now();
+        let metadata = place.symlink_metadata()?;
+        let signature = dir::signature(&metadata);
+        if let Some((known, content)) = self.known.get(path)
+            && *known == signature
+        {
+            return Ok(content.clone());
+        }
+        let settled = dir::is_settled(&metadata, looked_at);
+        if settled
+            && let Some(cache) = &self.cache
+            && let Some(id) = cache.get(&place, &signature, hash)
+        {
+            let content = Content::Hash(id);
+            self.remember(path, signature, &content);
+            return Ok(content);
+        }
+        let content = read(&place, &metadata, hash, late)?;
+        if settled && let Content::Hash(id) = &content {
+            self.remember(path, signature, &content);
+            if let Some(cache) = &self.cache {
+                cache.put(&place, &signature, id);
+            }
+        }
+        Ok(content)
+    }
+
+    fn remember(&mut self, path: &str, signature: Signature, content: &Content) {
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+        }
+        self.known
+            .insert(path.to_owned(), (signature, content.clone()));
     }
 }
 
@@ -38,23 +119,19 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-fn find(root: &Path, path: &str, hash: HashKind, late: &AtomicBool) -> io::Result<Content> {
-    let mut place = root.to_path_buf();
-    let mut components = path.split('/').filter(|name| !name.is_empty()).peekable();
-    while let Some(name) = components.next() {
-        place.push(name);
-        if components.peek().is_some() && !place.symlink_metadata()?.is_dir() {
-            return Ok(Content::Gone);
-        }
-    }
-    let metadata = place.symlink_metadata()?;
+fn read(
+    place: &Path,
+    metadata: &Metadata,
+    hash: HashKind,
+    late: &AtomicBool,
+) -> io::Result<Content> {
     if metadata.is_symlink() {
         let target = place.read_link()?;
         let target = gix::path::into_bstr(target).map_err(io::Error::other)?;
         return Ok(blob(hash, &target));
     }
     if metadata.is_file() {
-        return hash_file(&place, hash, late);
+        return hash_file(place, hash, late);
     }
     Ok(Content::Other(if metadata.is_dir() {
         "it is a directory".to_owned()

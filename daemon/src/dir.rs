@@ -9,7 +9,9 @@
 mod unix;
 
 #[cfg(unix)]
-pub(crate) use unix::{Dir, Lock, modified, open_regular, signature};
+pub(crate) use unix::{
+    Dir, Lock, Signature, distrusted, identity, is_settled, modified, open_regular, signature,
+};
 
 #[cfg(test)]
 pub(crate) mod fault;

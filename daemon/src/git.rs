@@ -9,6 +9,7 @@ mod history;
 mod lfs;
 mod status;
 mod submodules;
+mod surroundings;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ use protocol::files;
 use crate::checkpoint::model::{GitState, Unknown};
 
 pub(crate) use history::since;
-pub(crate) use status::list;
+pub(crate) use status::{Listed, Listing, list};
+pub(crate) use surroundings::path_in_root;
 
 /// An opened repository, and where the root lies in it.
 pub(crate) struct Repository {
@@ -184,6 +186,13 @@ impl Repository {
     /// The algorithm that names this repository's objects.
     pub(crate) fn hash_kind(&self) -> HashKind {
         self.inner.object_hash()
+    }
+
+    /// The index as it is now; read again only when its file changed.
+    fn index(&self) -> Result<gix::worktree::Index, GitError> {
+        self.inner
+            .index_or_empty()
+            .map_err(|error| GitError::Status(innermost(&error)))
     }
 
     /// Branch and head; `None` before the first commit. Whether anything is dirty is not known here.

@@ -85,6 +85,7 @@ impl Service {
 
 async fn status(State(service): State<Service>) -> Json<Status> {
     let shared = &service.0;
+    let (projects, watcher) = shared.tools.worktrees.status();
     Json(Status {
         pid: std::process::id(),
         version: protocol::VERSION.to_owned(),
@@ -92,6 +93,8 @@ async fn status(State(service): State<Service>) -> Json<Status> {
         uptime: shared.started.elapsed().as_secs(),
         socket: shared.socket.clone(),
         connections: shared.connections.load(Ordering::Relaxed),
+        projects,
+        watcher,
     })
 }
 

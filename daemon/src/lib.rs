@@ -16,6 +16,7 @@
 //! - Invariant: the daemon never reads a client's variables from its own environment.
 
 mod actor;
+mod cache;
 pub mod checkpoint;
 pub mod cli;
 mod config;
@@ -26,6 +27,7 @@ mod git;
 mod http;
 mod identity;
 mod listen;
+mod live;
 mod mcp;
 mod replay;
 mod roots;
@@ -34,9 +36,11 @@ mod store;
 mod tools;
 #[cfg(unix)]
 mod unix;
+mod watch;
 mod worktree;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -69,7 +73,8 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
         unix::release_stdout().map_err(RunError::Stdout)?;
     }
     let listener = listener?;
-    let (tools, thread) = tools(config)?;
+    let jar = config.place().ok().map(|place| place.cookies());
+    let (tools, thread) = tools(config, jar)?;
     let stop = CancellationToken::new();
     let socket = listener.path.to_string_lossy().into_owned();
     let service = http::Service::new(tools, socket, stop.clone());
@@ -117,7 +122,8 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
 
 /// Serves the one client on standard input and output, without a socket.
 async fn embedded(config: &Config) -> Result<(), RunError> {
-    let (tools, thread) = tools(config)?;
+    // It lives as long as its client, and watching is for those who stay.
+    let (tools, thread) = tools(config, None)?;
     let hello = protocol::process::hello(Uuid::new_v4(), &config.env);
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
@@ -147,16 +153,25 @@ pub mod fuzz {
     }
 }
 
-/// What calls are answered with, and the actor's thread.
-fn tools(config: &Config) -> Result<(tools::Tools, JoinHandle<()>), RunError> {
+/// What calls are answered with, and the actor's thread. Projects are kept live where there is a `jar` for the
+/// watcher's cookies.
+fn tools(
+    config: &Config,
+    jar: Option<PathBuf>,
+) -> Result<(tools::Tools, JoinHandle<()>), RunError> {
     let place = config.place().ok();
     let notes = replay::Notes::open(place.as_ref());
     let (actor, thread) = actor::Actor::start(notes).map_err(RunError::Actor)?;
+    let state = protocol::state::directory(&config.env);
+    let worktrees = match jar {
+        Some(jar) => worktree::Worktrees::watching(jar, state.as_deref()),
+        None => worktree::Worktrees::default(),
+    };
     let tools = tools::Tools {
         actor,
-        worktrees: worktree::Worktrees::default(),
+        worktrees,
         home: config.home.clone(),
-        state: protocol::state::directory(&config.env),
+        state,
     };
     Ok((tools, thread))
 }

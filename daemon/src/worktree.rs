@@ -1,51 +1,88 @@
 //! The door to what is known of a work tree.
 //!
-//! Callers ask [`Worktrees`] and get plain facts; that the tree is examined at each call is known only
-//! here, and a live picture kept by watching it comes in through the same two questions. An
-//! examination runs on a blocking thread and has [`PATIENCE`]: what is not known by then is said to be
-//! missing, never guessed.
+//! Callers ask [`Worktrees`] and get plain facts; that a picture of each project is kept live by watching it is known
+//! only behind this door. An answer has [`PATIENCE`]: what is not known by then is said to be missing, never
+//! guessed, while a first look at a large tree goes on for the next call.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use gix::hash::Kind as HashKind;
+use protocol::hello::{ProjectStatus, WatcherStatus};
 
+use crate::cache::Cache;
 use crate::checkpoint::facts::{Facts, Since};
 use crate::checkpoint::model::Checkpoint;
-use crate::{content, git};
+use crate::content::Contents;
+use crate::git;
+use crate::live::{Picture, Project};
+use crate::watch::{Pending, Watcher};
 
 /// How long a call waits for the facts (contract §2: a load names what it could not check).
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long an examination that was told to end may take to do so.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_millis(500);
+/// How quiet a project must be before it is looked at ahead of the next call.
+const QUIET: Duration = Duration::from_millis(50);
+/// Projects nobody asked about for this long are let go.
+const IDLE: Duration = Duration::from_secs(3600);
+/// Projects that are kept; beyond that, the one that was asked about longest ago is let go.
+const MAX_PROJECTS: usize = 64;
 
 /// What is known of work trees.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Worktrees {}
+#[derive(Clone, Default)]
+pub(crate) struct Worktrees(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    watcher: Option<Arc<Watcher>>,
+    cache: Option<Arc<Cache>>,
+    projects: Mutex<HashMap<PathBuf, Arc<Kept>>>,
+}
+
+/// A project that is kept between calls.
+struct Kept {
+    project: Mutex<Project>,
+    used: Mutex<Instant>,
+}
+
+impl std::fmt::Debug for Worktrees {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Worktrees")
+            .field(&lock(&self.0.projects).len())
+            .finish()
+    }
+}
 
 impl Worktrees {
+    /// Keeps projects live by a watcher whose cookies are made in `jar`, and remembers hashes in `state`.
+    pub(crate) fn watching(jar: PathBuf, state: Option<&Path>) -> Worktrees {
+        let watcher = Watcher::new(jar)
+            .inspect_err(|error| tracing::warn!(%error, "nothing can be watched"))
+            .ok();
+        Worktrees(Arc::new(Shared {
+            watcher: watcher.map(Arc::new),
+            cache: state.and_then(Cache::open).map(Arc::new),
+            projects: Mutex::default(),
+        }))
+    }
+
     /// The facts of `root` now, with the content of what git lists and of `paths`. `ours` are the checkpoint
     /// files that will be written: whether git would see them is found out as well.
     pub(crate) async fn settle(&self, root: &Path, paths: Vec<String>, ours: Vec<String>) -> Facts {
-        let root = root.to_path_buf();
-        bounded(move |late| {
-            let asked = Asked {
-                paths,
-                ours,
-                saved_head: None,
-            };
-            examine(&root, &asked, late).0
-        })
-        .await
-        .unwrap_or_else(unknown)
+        let asked = Asked {
+            paths,
+            ours,
+            saved_head: None,
+        };
+        self.ask(root, asked).await.0
     }
 
     /// The facts of `root` now, and how they relate to what `checkpoint` recorded.
     pub(crate) async fn compare(&self, root: &Path, checkpoint: &Checkpoint) -> (Facts, Since) {
-        let root = root.to_path_buf();
         let asked = Asked {
             paths: checkpoint
                 .modified_files
@@ -55,9 +92,7 @@ impl Worktrees {
             ours: Vec::new(),
             saved_head: checkpoint.git.as_ref().map(|git| git.head.clone()),
         };
-        bounded(move |late| examine(&root, &asked, late))
-            .await
-            .unwrap_or_else(|| (unknown(), Since::nothing()))
+        self.ask(root, asked).await
     }
 
     /// The root's checkpoint files that git tracks.
@@ -70,6 +105,120 @@ impl Worktrees {
         .await
         .unwrap_or_default()
     }
+
+    /// How each project is.
+    pub(crate) fn status(&self) -> (Vec<ProjectStatus>, Option<WatcherStatus>) {
+        let projects = lock(&self.0.projects);
+        let mut statuses: Vec<ProjectStatus> = projects
+            .iter()
+            .map(|(root, kept)| {
+                let (state, reason, watches) = match kept.project.try_lock() {
+                    Ok(project) => {
+                        let (state, reason) = project.state();
+                        (state, reason.map(str::to_owned), project.watches())
+                    }
+                    Err(_) => ("scanning", None, 0),
+                };
+                ProjectStatus {
+                    root: root.to_string_lossy().into_owned(),
+                    state: state.to_owned(),
+                    reason,
+                    watches,
+                }
+            })
+            .collect();
+        statuses.sort_by(|a, b| a.root.cmp(&b.root));
+        let watcher = self.0.watcher.as_ref().map(|watcher| WatcherStatus {
+            watches: watcher.watches(),
+            rescans: watcher.doubts(),
+        });
+        (statuses, watcher)
+    }
+
+    async fn ask(&self, root: &Path, asked: Asked) -> (Facts, Since) {
+        let kept = self.kept(root);
+        let asked = Arc::new(asked);
+        let (place, question) = (root.to_path_buf(), asked.clone());
+        let whole = bounded(move |late| {
+            let mut project = lock(&kept.project);
+            examine(&mut project, &place, &question, late)
+        });
+        match whole.await {
+            Some(answer) => answer,
+            None => {
+                // What was asked for must not go without because a vast tree takes long.
+                let place = root.to_path_buf();
+                let facts = bounded(move |late| {
+                    let mut facts = unknown();
+                    let hash = git::open(&place)
+                        .ok()
+                        .flatten()
+                        .map_or(HashKind::Sha1, |repository| repository.hash_kind());
+                    let mut contents = Contents::default();
+                    for path in &asked.paths {
+                        let content = contents.examine(&place, path, hash, late);
+                        facts.contents.insert(path.clone(), content);
+                    }
+                    facts
+                });
+                (facts.await.unwrap_or_else(unknown), Since::nothing())
+            }
+        }
+    }
+
+    /// The project of a root, which is kept from now on.
+    fn kept(&self, root: &Path) -> Arc<Kept> {
+        let mut projects = lock(&self.0.projects);
+        projects.retain(|_, kept| lock(&kept.used).elapsed() < IDLE);
+        if let Some(kept) = projects.get(root) {
+            *lock(&kept.used) = Instant::now();
+            return kept.clone();
+        }
+        while projects.len() >= MAX_PROJECTS {
+            let oldest = projects.iter().min_by_key(|(_, kept)| *lock(&kept.used));
+            let Some(oldest) = oldest.map(|(root, _)| root.clone()) else {
+                break;
+            };
+            projects.remove(&oldest);
+        }
+        let project = Project::new(root, self.0.watcher.clone(), self.0.cache.clone());
+        let pending = project.pending.clone();
+        let kept = Arc::new(Kept {
+            project: Mutex::new(project),
+            used: Mutex::new(Instant::now()),
+        });
+        projects.insert(root.to_path_buf(), kept.clone());
+        if let Some(pending) = pending {
+            tokio::spawn(work_ahead(Arc::downgrade(&kept), pending));
+        }
+        kept
+    }
+}
+
+/// Looks at what was touched once it is quiet, so that a call finds the work done. Sleeps until something is
+/// touched, and ends when the project has been let go.
+async fn work_ahead(kept: std::sync::Weak<Kept>, pending: Arc<Pending>) {
+    loop {
+        let touched = tokio::time::timeout(IDLE, pending.touched.notified()).await;
+        let Some(kept) = kept.upgrade() else {
+            return;
+        };
+        if touched.is_err() {
+            continue;
+        }
+        tokio::time::sleep(QUIET).await;
+        let work = tokio::task::spawn_blocking(move || {
+            let unhurried = Arc::new(AtomicBool::new(false));
+            lock(&kept.project).work_ahead(&unhurried);
+        });
+        if let Err(error) = work.await {
+            tracing::error!(%error, "could not work ahead");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What an examination is to find out.
@@ -107,59 +256,82 @@ async fn bounded<T: Send + 'static>(
         .ok()
 }
 
-fn examine(root: &Path, asked: &Asked, late: &Arc<AtomicBool>) -> (Facts, Since) {
-    let mut facts = Facts::default();
-    let mut since = Since::nothing();
-    let repository = git::open(root);
-    let hash = match &repository {
-        Ok(Some(repository)) => repository.hash_kind(),
-        _ => HashKind::Sha1,
-    };
-    // What was asked for goes first: it must not go without because a vast tree takes long.
-    for path in &asked.paths {
-        let content = || content::examine(root, path, hash, late);
-        facts.contents.entry(path.clone()).or_insert_with(content);
-    }
-    match repository {
-        Ok(None) => {}
-        Ok(Some(repository)) => {
-            facts.tracked = repository.tracked_checkpoints();
-            facts.exposed = repository.exposed(root, &asked.ours);
-            if let Err(error) = ask_git(&repository, root, &mut facts, late) {
-                give_up_on_git(&mut facts, &error);
-            }
-            for file in &facts.changed {
-                let content = || content::examine(root, &file.path, hash, late);
-                facts
-                    .contents
-                    .entry(file.path.clone())
-                    .or_insert_with(content);
-            }
-            if let Some(head) = &asked.saved_head {
-                let listed = facts.changed.iter().map(|file| file.path.as_str());
-                let listed = listed.chain(facts.renamed.keys().map(String::as_str));
-                since = git::since(&repository, head, listed, late);
-            }
+fn examine(
+    project: &mut Project,
+    root: &Path,
+    asked: &Asked,
+    late: &Arc<AtomicBool>,
+) -> (Facts, Since) {
+    let settled = project.settled(late, |picture, contents| {
+        look(root, asked, picture, contents, late)
+    });
+    let (mut facts, since) = match settled {
+        Ok(Some(answer)) => return answer,
+        Ok(None) => (Facts::default(), Since::nothing()),
+        Err(error) => {
+            let mut facts = Facts::default();
+            give_up_on_git(&mut facts, &error);
+            (facts, Since::nothing())
         }
-        Err(error) => give_up_on_git(&mut facts, &error),
+    };
+    for path in &asked.paths {
+        let content = project.content(path, late);
+        facts.contents.insert(path.clone(), content);
     }
     (facts, since)
 }
 
-fn ask_git(
-    repository: &git::Repository,
+/// Takes the facts from the picture of a repository.
+fn look(
     root: &Path,
-    facts: &mut Facts,
+    asked: &Asked,
+    picture: Picture<'_>,
+    contents: &mut Contents,
     late: &Arc<AtomicBool>,
-) -> Result<(), git::GitError> {
-    facts.git = repository.head()?;
-    let listed = git::list(repository, root, late)?;
-    facts.changed = listed.changed;
-    facts.renamed = listed.renamed;
-    if let Some(git) = &mut facts.git {
-        git.dirty = !facts.changed.is_empty();
+) -> (Facts, Since) {
+    let Picture {
+        repository,
+        head,
+        listed,
+    } = picture;
+    let hash = repository.hash_kind();
+    let mut facts = Facts {
+        git: head,
+        tracked: repository.tracked_checkpoints(),
+        exposed: repository.exposed(root, &asked.ours),
+        ..Facts::default()
+    };
+    for path in &asked.paths {
+        let content = contents.examine(root, path, hash, late);
+        facts.contents.insert(path.clone(), content);
     }
-    Ok(())
+    match listed {
+        Ok(listed) => {
+            facts.changed = listed.changed;
+            facts.renamed = listed.renamed;
+            if let Some(git) = &mut facts.git {
+                git.dirty = !facts.changed.is_empty();
+            }
+        }
+        Err(error) => give_up_on_git(&mut facts, &error),
+    }
+    for file in &facts.changed {
+        if !facts.contents.contains_key(&file.path) {
+            let content = contents.examine(root, &file.path, hash, late);
+            facts.contents.insert(file.path.clone(), content);
+        }
+    }
+    let since = match &asked.saved_head {
+        None => Since::nothing(),
+        Some(head) => {
+            let recorded: BTreeSet<&str> = asked.paths.iter().map(String::as_str).collect();
+            let listed = facts.changed.iter().map(|file| file.path.as_str());
+            let listed = listed.chain(facts.renamed.keys().map(String::as_str));
+            let unrecorded = listed.filter(|path| !recorded.contains(path));
+            git::since(repository, head, unrecorded, late)
+        }
+    };
+    (facts, since)
 }
 
 /// Without git the rest goes on; that uncommitted files are missing must be said.

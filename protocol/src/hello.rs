@@ -97,4 +97,32 @@ pub struct Status {
     pub socket: String,
     /// Open MCP connections.
     pub connections: usize,
+    /// The projects that are kept.
+    #[serde(default)]
+    pub projects: Vec<ProjectStatus>,
+    /// The watcher; absent where nothing can be watched.
+    #[serde(default)]
+    pub watcher: Option<WatcherStatus>,
+}
+
+/// How a project is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectStatus {
+    /// Its root.
+    pub root: String,
+    /// `cold`, `scanning`, `live`, or `examined`: looked at anew at each call.
+    pub state: String,
+    /// Why it can't be live.
+    pub reason: Option<String>,
+    /// Directories that are watched.
+    pub watches: usize,
+}
+
+/// How the watcher is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatcherStatus {
+    /// Directories that are watched, of all projects.
+    pub watches: usize,
+    /// How often events were lost and everything had to be looked at again.
+    pub rescans: u64,
 }

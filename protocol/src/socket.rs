@@ -139,6 +139,11 @@ impl Place {
         self.beside(".applied")
     }
 
+    /// The directory in which the daemon makes files to see whether their events arrive.
+    pub fn cookies(&self) -> PathBuf {
+        self.beside(".cookies")
+    }
+
     fn beside(&self, ending: &str) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();
         path.push(ending);

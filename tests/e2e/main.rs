@@ -10,6 +10,7 @@ mod durability; // nothing lost
 mod files; // the file and what stands around it
 mod hostile; // a directory that came from somebody else
 mod input; // forgiving input, and refusals that teach
+mod live; // the live picture is always what git would say
 mod main_job; // save, edit, load: the brief names what changed
 mod protocol; // both protocol eras, and lines that are no requests
 mod roots; // which directory is the project

@@ -16,7 +16,7 @@ fn recorded(world: &World, repo: &Repository) -> BTreeMap<String, (String, Optio
     records(&checkpoint(repo, "s-1"))
 }
 
-fn records(file: &Value) -> BTreeMap<String, (String, Option<String>)> {
+pub(crate) fn records(file: &Value) -> BTreeMap<String, (String, Option<String>)> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     file["modifiedFiles"]
         .as_array()
@@ -32,8 +32,9 @@ fn records(file: &Value) -> BTreeMap<String, (String, Option<String>)> {
 }
 
 /// What git says, by the contract's rule for the letter.
-fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<String>)> {
+pub(crate) fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<String>)> {
     let (_, out, _) = repo.try_git(&[
+        "--no-optional-locks",
         "-c",
         "core.quotePath=false",
         "status",

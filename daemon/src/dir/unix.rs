@@ -5,11 +5,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use protocol::files;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::{FileRead, ReadError, fault};
 
@@ -260,14 +261,76 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// What changes when a file's content does: modification and change time, size, inode.
-pub(crate) fn signature(metadata: &Metadata) -> impl PartialEq + use<> {
-    (
-        (metadata.mtime(), metadata.mtime_nsec()),
-        (metadata.ctime(), metadata.ctime_nsec()),
-        metadata.size(),
-        metadata.ino(),
-    )
+/// What changes when a file's content does: modification and change time, size, inode, device. `touch -r` and
+/// `cp -p` set the first and can't set the second. Of a directory, only which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Signature {
+    modified: (i64, i64),
+    changed: (i64, i64),
+    size: u64,
+    inode: u64,
+    device: u64,
+    mode: u32,
+}
+
+/// A file's signature.
+pub(crate) fn signature(metadata: &Metadata) -> Signature {
+    let is_directory = metadata.is_dir();
+    let unless_directory = |time: (i64, i64)| if is_directory { (0, 0) } else { time };
+    Signature {
+        modified: unless_directory((metadata.mtime(), metadata.mtime_nsec())),
+        changed: unless_directory((metadata.ctime(), metadata.ctime_nsec())),
+        size: if is_directory { 0 } else { metadata.size() },
+        inode: metadata.ino(),
+        device: metadata.dev(),
+        mode: metadata.mode(),
+    }
+}
+
+/// Which file it is, whatever it is called.
+pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Whether what was looked at after `looked_at` can't have changed since without its signature telling: the last
+/// change is further back than the file system's clock is coarse. The kernel's own ticks take up to
+/// 10 ms; a file system that stores whole seconds only may round to two of them (FAT).
+pub(crate) fn is_settled(metadata: &Metadata, looked_at: SystemTime) -> bool {
+    let latest =
+        (metadata.mtime(), metadata.mtime_nsec()).max((metadata.ctime(), metadata.ctime_nsec()));
+    let grain = if metadata.ctime_nsec() == 0 {
+        Duration::from_secs(3)
+    } else {
+        Duration::from_millis(30)
+    };
+    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(latest.0), u64::try_from(latest.1)) else {
+        return false;
+    };
+    let changed = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds);
+    looked_at
+        .duration_since(changed)
+        .is_ok_and(|since| since > grain)
+}
+
+/// Why events of a directory's file system can't be trusted to tell of every change: `statfs(2)`.
+pub(crate) fn distrusted(path: &Path) -> Option<String> {
+    #[expect(clippy::unnecessary_cast, reason = "its type differs by platform")]
+    let kind = rustix::fs::statfs(path).ok()?.f_type as u64 & 0xffff_ffff;
+    let name = match kind {
+        0x6969 => "NFS",
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
+        0x0102_1997 => "9p",
+        0x6573_5546 => "FUSE",
+        0x794c_7630 => "overlay",
+        0x00c3_6400 => "Ceph",
+        0x5346_414f => "AFS",
+        0x786f_4256 => "VirtualBox",
+        0xbacb_acbc => "VMware",
+        _ => return None,
+    };
+    Some(format!(
+        "its file system ({name}) doesn't tell of every change"
+    ))
 }
 
 /// When the content at a path was last written, in nanoseconds since 1970; 0 where nothing is.

@@ -1,6 +1,6 @@
 //! What `git status --porcelain=v1 -uall` would list, one letter a path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,6 +12,17 @@ use gix::status::plumbing::index_as_worktree::{Change, EntryStatus};
 use super::{GitError, Repository, innermost, is_late, lfs};
 use crate::checkpoint::facts::ChangedFile;
 use crate::dir;
+
+/// Paths that are looked at one by one: each narrows git's own search to itself, which a few together don't.
+const ONE_BY_ONE: usize = 24;
+
+/// What git lists, kept as the two columns it consists of, so that parts of it can be looked at again.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    columns: BTreeMap<BString, Columns>,
+    /// What the index renamed, old → new.
+    renames: Vec<(BString, BString)>,
+}
 
 /// What git lists under a root.
 #[derive(Debug, Default)]
@@ -42,6 +53,10 @@ enum Letter {
 }
 
 impl Columns {
+    fn is_empty(self) -> bool {
+        self.index.is_none() && self.worktree.is_none() && !self.untracked
+    }
+
     /// The letter that a checkpoint records (contract §5).
     fn letter(self) -> &'static str {
         let either = |letter| self.index == Some(letter) || self.worktree == Some(letter);
@@ -65,138 +80,267 @@ impl Columns {
     }
 }
 
-/// Asks git. `late` ends it with [`GitError::Late`].
+impl Listing {
+    /// Asks git about everything under the root. `late` ends it with [`GitError::Late`].
+    pub(crate) fn new(
+        repository: &Repository,
+        late: &Arc<AtomicBool>,
+    ) -> Result<Listing, GitError> {
+        let mut listing = Listing::default();
+        listing.compare_index(repository, late)?;
+        let within = (!repository.prefix.is_empty()).then(|| literal(&repository.prefix));
+        listing.compare_worktree(repository, within, late)?;
+        listing.compare_submodules(repository, late)?;
+        if is_late(late) {
+            return Err(GitError::Late);
+        }
+        Ok(listing)
+    }
+
+    /// Looks again at these paths of the root, and at everything under them, as long as neither HEAD nor the index
+    /// moved.
+    pub(crate) fn refresh(
+        &mut self,
+        repository: &Repository,
+        paths: &BTreeSet<BString>,
+        late: &Arc<AtomicBool>,
+    ) -> Result<(), GitError> {
+        let full: Vec<BString> = paths
+            .iter()
+            .map(|path| {
+                let mut full = repository.prefix.clone();
+                full.extend_from_slice(path);
+                full
+            })
+            .collect();
+        for path in &full {
+            self.forget_worktree(path);
+        }
+        if full.len() <= ONE_BY_ONE {
+            for path in &full {
+                self.compare_worktree(repository, Some(literal(path)), late)?;
+            }
+        } else {
+            self.compare_worktree(repository, full.iter().map(|path| literal(path)), late)?;
+        }
+        if is_late(late) {
+            return Err(GitError::Late);
+        }
+        Ok(())
+    }
+
+    /// Looks again at the submodules: nobody watches them.
+    pub(crate) fn refresh_submodules(
+        &mut self,
+        repository: &Repository,
+        late: &Arc<AtomicBool>,
+    ) -> Result<(), GitError> {
+        let index = repository.index()?;
+        for entry in index.entries() {
+            if entry.mode == gix::index::entry::Mode::COMMIT {
+                let path = entry.path(&index).to_owned();
+                if let Some(columns) = self.columns.get_mut(&path)
+                    && columns.worktree == Some(Letter::Modified)
+                {
+                    columns.worktree = None;
+                }
+            }
+        }
+        self.compare_submodules(repository, late)
+    }
+
+    /// The letters, under the root.
+    pub(crate) fn listed(&self, repository: &Repository, root: &Path) -> Listed {
+        let mut columns = self.columns.clone();
+        let mut renamed = BTreeMap::new();
+        for (old, new) in &self.renames {
+            let Some(source) = repository.in_root(old) else {
+                continue;
+            };
+            match repository.in_root(new) {
+                Some(destination) => drop(renamed.insert(source, destination)),
+                // From here it looks deleted.
+                None => columns.entry(old.clone()).or_default().index = Some(Letter::Deleted),
+            }
+        }
+        let (untracked, tracked): (Vec<_>, Vec<_>) = columns
+            .into_iter()
+            .filter(|(_, columns)| !columns.is_empty())
+            .filter_map(|(path, columns)| {
+                let path = repository.in_root(&path)?;
+                let ours = path.split('/').any(protocol::files::is_ours);
+                (!ours && !path.is_empty()).then(|| ChangedFile {
+                    modified: dir::modified(&root.join(&path)),
+                    path,
+                    status: columns.letter(),
+                })
+            })
+            .partition(|file| file.status == "??");
+        Listed {
+            changed: tracked.into_iter().chain(untracked).collect(),
+            renamed,
+        }
+    }
+
+    fn forget_worktree(&mut self, path: &BString) {
+        let mut under = path.clone();
+        under.push(b'/');
+        let gone: Vec<BString> = self
+            .columns
+            .range(under.clone()..)
+            .take_while(|(known, _)| known.starts_with(&under))
+            .map(|(known, _)| known.clone())
+            .chain([path.clone()])
+            .collect();
+        for path in gone {
+            if let Some(columns) = self.columns.get_mut(&path) {
+                columns.worktree = None;
+                columns.untracked = false;
+                if columns.is_empty() {
+                    self.columns.remove(&path);
+                }
+            }
+        }
+    }
+
+    /// HEAD against the index. Renames come from the whole difference, whatever the root is.
+    fn compare_index(
+        &mut self,
+        repository: &Repository,
+        late: &Arc<AtomicBool>,
+    ) -> Result<(), GitError> {
+        let repo = &repository.inner;
+        let index = repository.index()?;
+        let head_tree = repo.head_tree_id_or_empty().map_err(failed)?;
+        repo.tree_index_status(
+            &head_tree,
+            &index,
+            None,
+            gix::status::tree_index::TrackRenames::AsConfigured,
+            |change, _, _| {
+                let (path, letter) = index_change(&change);
+                if let gix::diff::index::ChangeRef::Rewrite {
+                    source_location,
+                    copy: false,
+                    ..
+                } = &change
+                {
+                    let source = source_location.clone().into_owned();
+                    self.renames.push((source, path.to_owned()));
+                }
+                self.columns.entry(path.to_owned()).or_default().index = Some(letter);
+                Ok(if is_late(late) {
+                    std::ops::ControlFlow::Break(())
+                } else {
+                    std::ops::ControlFlow::Continue(())
+                })
+            },
+        )
+        .map_err(failed)?;
+        Ok(())
+    }
+
+    /// The index against the worktree, within these pathspecs.
+    fn compare_worktree(
+        &mut self,
+        repository: &Repository,
+        within: impl IntoIterator<Item = BString>,
+        late: &Arc<AtomicBool>,
+    ) -> Result<(), GitError> {
+        let repo = &repository.inner;
+        let index = repository.index()?;
+        let changes = repo
+            .status(gix::progress::Discard)
+            .map_err(failed)?
+            .untracked_files(gix::status::UntrackedFiles::Files)
+            .index_worktree_rewrites(None)
+            .index_worktree_submodules(None)
+            .should_interrupt_owned(late.clone())
+            .into_index_worktree_iter(within)
+            .map_err(failed)?;
+        let mut filtered = None;
+        for change in changes {
+            match change.map_err(failed)? {
+                Item::Modification {
+                    rela_path,
+                    status,
+                    entry,
+                    ..
+                } => {
+                    let Some(letter) = worktree_change(&status) else {
+                        continue;
+                    };
+                    if letter == Letter::Modified {
+                        let filtered =
+                            filtered.get_or_insert_with(|| lfs::Filtered::new(repo, &index));
+                        if filtered.is_unchanged(rela_path.as_ref(), &entry) {
+                            continue;
+                        }
+                    }
+                    self.columns.entry(rela_path).or_default().worktree = Some(letter);
+                }
+                Item::DirectoryContents { entry, .. } => {
+                    // A repository in the place of a tracked file is only that file's deletion, as for git.
+                    let in_place = || index.entry_by_path(entry.rela_path.as_ref()).is_some();
+                    if entry.status == gix::dir::entry::Status::Untracked
+                        && !(is_directory(&entry) && in_place())
+                    {
+                        let path = untracked_path(entry);
+                        self.columns.entry(path).or_default().untracked = true;
+                    }
+                }
+                // Only produced where renames between index and worktree are looked for.
+                Item::Rewrite { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_submodules(
+        &mut self,
+        repository: &Repository,
+        late: &Arc<AtomicBool>,
+    ) -> Result<(), GitError> {
+        let index = repository.index()?;
+        super::submodules::add(repository, &index, late, |path| {
+            self.columns.entry(path).or_default().worktree = Some(Letter::Modified);
+        })
+    }
+}
+
+/// What git lists under a root now.
 pub(crate) fn list(
     repository: &Repository,
     root: &Path,
     late: &Arc<AtomicBool>,
 ) -> Result<Listed, GitError> {
-    let mut renames = Vec::new();
-    let mut columns = columns(repository, late, &mut renames)?;
-    if is_late(late) {
-        return Err(GitError::Late);
-    }
-    let mut renamed = BTreeMap::new();
-    for (old, new) in renames {
-        let Some(source) = repository.in_root(&old) else {
-            continue;
-        };
-        match repository.in_root(&new) {
-            Some(destination) => drop(renamed.insert(source, destination)),
-            // From here it looks deleted.
-            None => columns.entry(old).or_default().index = Some(Letter::Deleted),
-        }
-    }
-    let (untracked, tracked): (Vec<_>, Vec<_>) = columns
-        .into_iter()
-        .filter_map(|(path, columns)| {
-            let path = repository.in_root(&path)?;
-            let ours = path.split('/').any(protocol::files::is_ours);
-            (!ours && !path.is_empty()).then(|| ChangedFile {
-                modified: dir::modified(&root.join(&path)),
-                path,
-                status: columns.letter(),
-            })
-        })
-        .partition(|file| file.status == "??");
-    Ok(Listed {
-        changed: tracked.into_iter().chain(untracked).collect(),
-        renamed,
-    })
+    Ok(Listing::new(repository, late)?.listed(repository, root))
 }
 
-fn columns(
-    repository: &Repository,
-    late: &Arc<AtomicBool>,
-    renames: &mut Vec<(BString, BString)>,
-) -> Result<BTreeMap<BString, Columns>, GitError> {
-    let repo = &repository.inner;
-    let failed = |error: gix::Error| GitError::Status(innermost(&error));
-    let mut columns: BTreeMap<BString, Columns> = BTreeMap::new();
+fn failed(error: gix::Error) -> GitError {
+    GitError::Status(innermost(&error))
+}
 
-    // Renames come from the whole difference between HEAD and index, whatever the root is.
-    let index = repo.index_or_empty().map_err(failed)?;
-    let head_tree = repo.head_tree_id_or_empty().map_err(failed)?;
-    repo.tree_index_status(
-        &head_tree,
-        &index,
-        None,
-        gix::status::tree_index::TrackRenames::AsConfigured,
-        |change, _, _| {
-            let (path, letter) = index_change(&change);
-            if let gix::diff::index::ChangeRef::Rewrite {
-                source_location,
-                copy: false,
-                ..
-            } = &change
-            {
-                renames.push((source_location.clone().into_owned(), path.to_owned()));
-            }
-            columns.entry(path.to_owned()).or_default().index = Some(letter);
-            Ok(if is_late(late) {
-                std::ops::ControlFlow::Break(())
-            } else {
-                std::ops::ControlFlow::Continue(())
-            })
-        },
-    )
-    .map_err(failed)?;
-
-    let within = (!repository.prefix.is_empty()).then(|| {
-        let mut pattern = BString::from(":(top,literal)");
-        pattern.extend_from_slice(&repository.prefix);
-        pattern
-    });
-    let changes = repo
-        .status(gix::progress::Discard)
-        .map_err(failed)?
-        .untracked_files(gix::status::UntrackedFiles::Files)
-        .index_worktree_rewrites(None)
-        .index_worktree_submodules(None)
-        .should_interrupt_owned(late.clone())
-        .into_index_worktree_iter(within)
-        .map_err(failed)?;
-    let mut filtered = lfs::Filtered::new(repo, &index);
-    for change in changes {
-        match change.map_err(failed)? {
-            Item::Modification {
-                rela_path,
-                status,
-                entry,
-                ..
-            } => {
-                let Some(letter) = worktree_change(&status) else {
-                    continue;
-                };
-                if letter == Letter::Modified && filtered.is_unchanged(rela_path.as_ref(), &entry) {
-                    continue;
-                }
-                columns.entry(rela_path).or_default().worktree = Some(letter);
-            }
-            Item::DirectoryContents { entry, .. } => {
-                if entry.status == gix::dir::entry::Status::Untracked {
-                    let path = untracked_path(entry);
-                    columns.entry(path).or_default().untracked = true;
-                }
-            }
-            // Only produced where renames between index and worktree are looked for.
-            Item::Rewrite { .. } => {}
-        }
-    }
-    super::submodules::add(repository, &index, late, |path| {
-        columns.entry(path).or_default().worktree = Some(Letter::Modified);
-    })?;
-    Ok(columns)
+/// A pathspec that means exactly this path of the repository, and what is under it.
+fn literal(path: &[u8]) -> BString {
+    let mut pattern = BString::from(":(top,literal)");
+    pattern.extend_from_slice(path);
+    pattern
 }
 
 /// A nested repository is listed as one entry with a final `/`, like git does.
 fn untracked_path(entry: gix::dir::Entry) -> BString {
-    use gix::dir::entry::Kind;
+    let is_directory = is_directory(&entry);
     let mut path = entry.rela_path;
-    if matches!(entry.disk_kind, Some(Kind::Directory | Kind::Repository)) {
+    if is_directory {
         path.push(b'/');
     }
     path
+}
+
+fn is_directory(entry: &gix::dir::Entry) -> bool {
+    use gix::dir::entry::Kind;
+    matches!(entry.disk_kind, Some(Kind::Directory | Kind::Repository))
 }
 
 fn index_change<'a>(change: &'a gix::diff::index::ChangeRef<'_, '_>) -> (&'a BStr, Letter) {
