@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -29,6 +29,9 @@ const ATTEMPTS: usize = 3;
 pub(crate) struct Contents {
     known: HashMap<String, (Signature, Content)>,
     cache: Option<Arc<Cache>>,
+    /// Within one call: which directories are real ones, and when files were last written.
+    directories: HashMap<PathBuf, bool>,
+    modified: HashMap<String, i128>,
 }
 
 /// Paths that are remembered; beyond that, all are forgotten.
@@ -38,9 +41,21 @@ impl Contents {
     /// Contents that remember hashes beyond the process.
     pub(crate) fn new(cache: Option<Arc<Cache>>) -> Contents {
         Contents {
-            known: HashMap::new(),
             cache,
+            ..Contents::default()
         }
+    }
+
+    /// Begins a call: what was seen of directories before it may not hold any more.
+    pub(crate) fn begin(&mut self) {
+        self.directories.clear();
+        self.modified.clear();
+    }
+
+    /// When the content at a path examined in this call was last written, in nanoseconds since 1970; 0 where nothing
+    /// is.
+    pub(crate) fn modified(&self, path: &str) -> i128 {
+        self.modified.get(path).copied().unwrap_or_default()
     }
 
     /// Examines `path`, relative to `root` and `/`-separated. `late` ends it: what isn't known by then is unknown.
@@ -68,17 +83,16 @@ impl Contents {
         hash: HashKind,
         late: &AtomicBool,
     ) -> io::Result<Content> {
-        let mut place = root.to_path_buf();
-        let mut components = path.split('/').filter(|name| !name.is_empty()).peekable();
-        while let Some(name) = components.next() {
-            place.push(name);
-            if components.peek().is_some() && !place.symlink_metadata()?.is_dir() {
-                return Ok(Content::Gone);
-            }
+        let path = path.trim_end_matches('/');
+        let place = root.join(path);
+        if !self.is_under_directories(root, &place) {
+            return Ok(Content::Gone);
         }
         let looked_at = SystemTime::now();
         let metadata = place.symlink_metadata()?;
         let signature = dir::signature(&metadata);
+        self.modified
+            .insert(path.to_owned(), dir::modified(&metadata));
         if let Some((known, content)) = self.known.get(path)
             && *known == signature
         {
@@ -101,6 +115,22 @@ impl Contents {
             }
         }
         Ok(content)
+    }
+
+    /// Whether everything between the root and a path is a directory, and no link to one.
+    fn is_under_directories(&mut self, root: &Path, place: &Path) -> bool {
+        let Some(parent) = place.parent().filter(|parent| *parent != root) else {
+            return true;
+        };
+        if let Some(known) = self.directories.get(parent) {
+            return *known;
+        }
+        let real = self.is_under_directories(root, parent)
+            && parent
+                .symlink_metadata()
+                .is_ok_and(|metadata| metadata.is_dir());
+        self.directories.insert(parent.to_path_buf(), real);
+        real
     }
 
     fn remember(&mut self, path: &str, signature: Signature, content: &Content) {

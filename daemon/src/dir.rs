@@ -10,7 +10,8 @@ mod unix;
 
 #[cfg(unix)]
 pub(crate) use unix::{
-    Dir, Lock, Signature, distrusted, identity, is_settled, modified, open_regular, signature,
+    Dir, Lock, Signature, distrusted, identity, is_settled, modified, open_regular, read_start,
+    signature,
 };
 
 #[cfg(test)]

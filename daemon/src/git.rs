@@ -20,6 +20,7 @@ use gix::hash::Kind as HashKind;
 use protocol::files;
 
 use crate::checkpoint::model::{GitState, Unknown};
+use crate::dir;
 
 pub(crate) use history::since;
 pub(crate) use status::{Listed, Listing, list};
@@ -231,17 +232,20 @@ impl Repository {
             return Vec::new();
         };
         // Where it is missing, the directory gets one that hides everything in it.
-        let hides_itself = root
-            .join(files::DIRECTORY)
-            .join(".gitignore")
-            .symlink_metadata()
-            .is_err();
-        let excludes = self.inner.excludes(
-            &index,
-            None,
-            gix::worktree::stack::state::ignore::Source::WorktreeThenIdMappingIfNotSkipped,
-        );
-        let mut excludes = excludes.ok();
+        let own_rules = root.join(files::DIRECTORY).join(".gitignore");
+        let hides_itself = match dir::read_start(&own_rules) {
+            Ok(rules) => {
+                rules.lines().any(|rule| rule == "*")
+                    && !rules.lines().any(|rule| rule.starts_with('!'))
+            }
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        let excludes = || {
+            let source =
+                gix::worktree::stack::state::ignore::Source::WorktreeThenIdMappingIfNotSkipped;
+            self.inner.excludes(&index, None, source).ok()
+        };
+        let mut stack = None;
         let mut exposed = ours.to_vec();
         exposed.retain(|path| {
             let full = self.in_repository(path);
@@ -252,11 +256,14 @@ impl Repository {
             if in_directory && hides_itself {
                 return false;
             }
-            excludes.as_mut().is_some_and(|excludes| {
-                excludes
-                    .at_entry(full.as_bstr(), None)
-                    .is_ok_and(|place| !place.is_excluded())
-            })
+            stack
+                .get_or_insert_with(excludes)
+                .as_mut()
+                .is_some_and(|stack| {
+                    stack
+                        .at_entry(full.as_bstr(), None)
+                        .is_ok_and(|place| !place.is_excluded())
+                })
         });
         exposed
     }

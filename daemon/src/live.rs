@@ -50,6 +50,9 @@ struct Live {
     repository: Repository,
     listing: Listing,
     watched: BTreeSet<PathBuf>,
+    /// Directories with a `.git` of their own. What happens in that is not watched, and whether it makes them
+    /// repositories may change with it (it is not made in one step), so they are looked at each time.
+    nested: BTreeSet<PathBuf>,
     root: Identity,
     head: Option<String>,
     control: BTreeMap<PathBuf, Option<Signature>>,
@@ -105,11 +108,12 @@ impl Project {
         late: &Arc<AtomicBool>,
         use_it: impl FnOnce(Picture<'_>, &mut Contents) -> T,
     ) -> Result<Option<T>, GitError> {
+        self.contents.begin();
         self.bring_up_to_date(late)?;
         if let State::Live(live) = &self.state {
             let picture = Picture {
                 head: live.repository.head()?,
-                listed: Ok(live.listing.listed(&live.repository, &self.root)),
+                listed: Ok(live.listing.listed(&live.repository)),
                 repository: &live.repository,
             };
             return Ok(Some(use_it(picture, &mut self.contents)));
@@ -119,7 +123,7 @@ impl Project {
         };
         let picture = Picture {
             head: repository.head()?,
-            listed: git::list(&repository, &self.root, late),
+            listed: git::list(&repository, late),
             repository: &repository,
         };
         Ok(Some(use_it(picture, &mut self.contents)))
@@ -239,6 +243,7 @@ impl Live {
                 root: identity(root).map_err(|error| GitError::Status(error.to_string()))?,
                 repository,
                 listing,
+                nested: nested_in(root, &watched),
                 watched,
                 head,
                 control,
@@ -294,6 +299,11 @@ impl Live {
                 }
             }
         }
+        touched.extend(
+            self.nested
+                .iter()
+                .filter_map(|path| git::path_in_root(root, path)),
+        );
         // Of paths under each other, the upper one covers all.
         let upper = without_nested(touched);
         if !upper.is_empty()
@@ -372,6 +382,7 @@ impl Live {
         for known in under {
             watcher.unwatch(&known);
             self.watched.remove(&known);
+            self.nested.remove(&known);
         }
         if !path
             .symlink_metadata()
@@ -382,7 +393,11 @@ impl Live {
         if self.repository.is_ignored_directory(root, path) {
             return Ok(());
         }
-        watch_under(root, path, &self.repository, watcher, &mut self.watched)
+        let mut watched = BTreeSet::new();
+        let result = watch_under(root, path, &self.repository, watcher, &mut watched);
+        self.nested.extend(nested_in(root, &watched));
+        self.watched.extend(watched);
+        result
     }
 }
 
@@ -424,6 +439,14 @@ fn watch_under(
         Some(error) => Err(error),
         None => Ok(walked?),
     }
+}
+
+fn nested_in(root: &Path, watched: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    watched
+        .iter()
+        .filter(|path| *path != root && path.join(".git").symlink_metadata().is_ok())
+        .cloned()
+        .collect()
 }
 
 /// Paths that lie under no other one of them.

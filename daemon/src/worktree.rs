@@ -315,11 +315,12 @@ fn look(
         }
         Err(error) => give_up_on_git(&mut facts, &error),
     }
-    for file in &facts.changed {
+    for file in &mut facts.changed {
         if !facts.contents.contains_key(&file.path) {
             let content = contents.examine(root, &file.path, hash, late);
             facts.contents.insert(file.path.clone(), content);
         }
+        file.modified = contents.modified(&file.path);
     }
     let since = match &asked.saved_head {
         None => Since::nothing(),

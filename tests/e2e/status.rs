@@ -33,6 +33,13 @@ pub(crate) fn records(file: &Value) -> BTreeMap<String, (String, Option<String>)
 
 /// What git says, by the contract's rule for the letter.
 pub(crate) fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<String>)> {
+    oracle_and_sources(repo).0
+}
+
+/// The same, and the paths that git lists as renamed away.
+pub(crate) fn oracle_and_sources(
+    repo: &Repository,
+) -> (BTreeMap<String, (String, Option<String>)>, Vec<String>) {
     let (_, out, _) = repo.try_git(&[
         "--no-optional-locks",
         "-c",
@@ -44,10 +51,11 @@ pub(crate) fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<Stri
     ]);
     let mut fields = out.split('\0').filter(|field| !field.is_empty());
     let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut sources = Vec::new();
     while let Some(field) = fields.next() {
         let (xy, path) = (&field[..2], field[3..].to_owned());
         if xy.contains('R') || xy.contains('C') {
-            fields.next();
+            sources.extend(fields.next().map(str::to_owned));
         }
         let unmerged = xy.contains('U') || xy == "AA" || xy == "DD";
         let letter = if unmerged {
@@ -65,7 +73,7 @@ pub(crate) fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<Stri
             found.insert(path, letter.to_owned());
         }
     }
-    found
+    let listed = found
         .into_iter()
         .map(|(path, letter)| {
             let place = repo.path(&path);
@@ -76,7 +84,8 @@ pub(crate) fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<Stri
             };
             (path, (letter, hash))
         })
-        .collect()
+        .collect();
+    (listed, sources)
 }
 
 fn link_hash(repo: &Repository, link: &std::path::Path) -> String {

@@ -261,6 +261,17 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
+/// The first 4 KiB of a regular file, as text.
+pub(crate) fn read_start(path: &Path) -> io::Result<String> {
+    let file = open_regular(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// What changes when a file's content does: modification and change time, size, inode, device. `touch -r` and
 /// `cp -p` set the first and can't set the second. Of a directory, only which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -333,9 +344,7 @@ pub(crate) fn distrusted(path: &Path) -> Option<String> {
     ))
 }
 
-/// When the content at a path was last written, in nanoseconds since 1970; 0 where nothing is.
-pub(crate) fn modified(path: &Path) -> i128 {
-    path.symlink_metadata().map_or(0, |metadata| {
-        i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
-    })
+/// When content was last written, in nanoseconds since 1970.
+pub(crate) fn modified(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }

@@ -1,7 +1,6 @@
 //! What `git status --porcelain=v1 -uall` would list, one letter a path.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -9,9 +8,9 @@ use gix::bstr::{BStr, BString, ByteSlice as _};
 use gix::status::index_worktree::Item;
 use gix::status::plumbing::index_as_worktree::{Change, EntryStatus};
 
+use super::surroundings::Nested;
 use super::{GitError, Repository, innermost, is_late, lfs};
 use crate::checkpoint::facts::ChangedFile;
-use crate::dir;
 
 /// Paths that are looked at one by one: each narrows git's own search to itself, which a few together don't.
 const ONE_BY_ONE: usize = 24;
@@ -116,12 +115,29 @@ impl Listing {
         for path in &full {
             self.forget_worktree(path);
         }
-        if full.len() <= ONE_BY_ONE {
-            for path in &full {
-                self.compare_worktree(repository, Some(literal(path)), late)?;
+        let mut ordinary = Vec::new();
+        for path in full {
+            match repository.is_repository(&path)? {
+                Nested::No => ordinary.push(literal(&path)),
+                Nested::Ignored | Nested::Submodule => {}
+                Nested::Listed => {
+                    let mut path = path;
+                    path.push(b'/');
+                    self.columns.entry(path).or_default().untracked = true;
+                }
+                Nested::AmongTracked => {
+                    return Err(GitError::Status(
+                        "a repository among tracked files".to_owned(),
+                    ));
+                }
+            }
+        }
+        if ordinary.len() <= ONE_BY_ONE {
+            for pattern in ordinary {
+                self.compare_worktree(repository, Some(pattern), late)?;
             }
         } else {
-            self.compare_worktree(repository, full.iter().map(|path| literal(path)), late)?;
+            self.compare_worktree(repository, ordinary, late)?;
         }
         if is_late(late) {
             return Err(GitError::Late);
@@ -149,8 +165,8 @@ impl Listing {
         self.compare_submodules(repository, late)
     }
 
-    /// The letters, under the root.
-    pub(crate) fn listed(&self, repository: &Repository, root: &Path) -> Listed {
+    /// The letters, under the root; when files were written is found out with their content.
+    pub(crate) fn listed(&self, repository: &Repository) -> Listed {
         let mut columns = self.columns.clone();
         let mut renamed = BTreeMap::new();
         for (old, new) in &self.renames {
@@ -170,7 +186,7 @@ impl Listing {
                 let path = repository.in_root(&path)?;
                 let ours = path.split('/').any(protocol::files::is_ours);
                 (!ours && !path.is_empty()).then(|| ChangedFile {
-                    modified: dir::modified(&root.join(&path)),
+                    modified: 0,
                     path,
                     status: columns.letter(),
                 })
@@ -270,6 +286,12 @@ impl Listing {
                     let Some(letter) = worktree_change(&status) else {
                         continue;
                     };
+                    let letter = match letter {
+                        Letter::Modified if changed_type(repository, &rela_path, entry.mode) => {
+                            Letter::TypeChanged
+                        }
+                        other => other,
+                    };
                     if letter == Letter::Modified {
                         let filtered =
                             filtered.get_or_insert_with(|| lfs::Filtered::new(repo, &index));
@@ -308,13 +330,21 @@ impl Listing {
     }
 }
 
+/// Whether a link took the place of a file or a file that of a link: gix takes a link for an executable file
+/// whose permission changed, because links may be executed.
+fn changed_type(repository: &Repository, path: &BString, mode: gix::index::entry::Mode) -> bool {
+    let Some(place) = repository.inner.workdir_path(path) else {
+        return false;
+    };
+    let was_link = mode == gix::index::entry::Mode::SYMLINK;
+    place
+        .symlink_metadata()
+        .is_ok_and(|metadata| metadata.is_symlink() != was_link)
+}
+
 /// What git lists under a root now.
-pub(crate) fn list(
-    repository: &Repository,
-    root: &Path,
-    late: &Arc<AtomicBool>,
-) -> Result<Listed, GitError> {
-    Ok(Listing::new(repository, late)?.listed(repository, root))
+pub(crate) fn list(repository: &Repository, late: &Arc<AtomicBool>) -> Result<Listed, GitError> {
+    Ok(Listing::new(repository, late)?.listed(repository))
 }
 
 fn failed(error: gix::Error) -> GitError {

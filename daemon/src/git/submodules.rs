@@ -46,7 +46,7 @@ pub(super) fn add(
         }
         // One that can't be read is not called unchanged.
         let differs = match open(&place) {
-            Ok(Some(submodule)) => differs(&submodule, &place, entry.id, ignore, late)?,
+            Ok(Some(submodule)) => differs(&submodule, entry.id, ignore, late)?,
             _ => true,
         };
         if differs {
@@ -58,7 +58,6 @@ pub(super) fn add(
 
 fn differs(
     submodule: &Repository,
-    place: &std::path::Path,
     recorded: gix::ObjectId,
     ignore: Ignore,
     late: &Arc<AtomicBool>,
@@ -70,7 +69,7 @@ fn differs(
     if ignore == Ignore::Dirty {
         return Ok(false);
     }
-    let listed = status::list(submodule, place, late)?;
+    let listed = status::list(submodule, late)?;
     Ok(listed
         .changed
         .iter()

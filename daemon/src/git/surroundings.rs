@@ -137,14 +137,45 @@ impl Repository {
         {
             return false;
         }
+        self.is_ignored(&index, &full)
+    }
+
+    /// What the directory at a path of the repository is.
+    pub(super) fn is_repository(&self, path: &BString) -> Result<Nested, GitError> {
+        let place = self.inner.workdir_path(path);
+        if !place.is_some_and(|place| gix::discover::is_git(&place.join(".git")).is_ok()) {
+            return Ok(Nested::No);
+        }
+        let index = self.index()?;
+        let entry = index.entry_by_path(path.as_bstr());
+        if entry.is_some_and(|entry| entry.mode == gix::index::entry::Mode::COMMIT) {
+            return Ok(Nested::Submodule);
+        }
+        let mut under = path.clone();
+        under.push(b'/');
+        let tracked = entry.is_some()
+            || index
+                .prefixed_entries(under.as_bstr())
+                .is_some_and(|entries| !entries.is_empty());
+        if tracked {
+            return Ok(Nested::AmongTracked);
+        }
+        Ok(if self.is_ignored(&index, path) {
+            Nested::Ignored
+        } else {
+            Nested::Listed
+        })
+    }
+
+    fn is_ignored(&self, index: &gix::index::State, directory: &BString) -> bool {
         let excludes = self.inner.excludes(
-            &index,
+            index,
             None,
             gix::worktree::stack::state::ignore::Source::WorktreeThenIdMappingIfNotSkipped,
         );
         excludes.is_ok_and(|mut excludes| {
             excludes
-                .at_entry(full.as_bstr(), Some(gix::index::entry::Mode::DIR))
+                .at_entry(directory.as_bstr(), Some(gix::index::entry::Mode::DIR))
                 .is_ok_and(|place| place.is_excluded())
         })
     }
@@ -181,6 +212,20 @@ impl Repository {
         full.extend_from_slice(&path_in_root(root, path)?);
         Some(full)
     }
+}
+
+/// What a directory is that may be the top of another repository.
+pub(super) enum Nested {
+    /// It is none.
+    No,
+    /// One that git lists as a whole.
+    Listed,
+    /// One that an ignore rule covers.
+    Ignored,
+    /// One that the index knows as such: it is looked at with all of them.
+    Submodule,
+    /// One in whose place or under which files are tracked: git looks at those.
+    AmongTracked,
 }
 
 /// A path under the root as bytes relative to it, `/`-separated.
