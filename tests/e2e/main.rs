@@ -11,6 +11,7 @@ mod files; // the file and what stands around it
 mod hostile; // a directory that came from somebody else
 mod input; // forgiving input, and refusals that teach
 mod live; // the live picture is always what git would say
+mod live_git; // what git itself does to a live work tree
 mod main_job; // save, edit, load: the brief names what changed
 mod protocol; // both protocol eras, and lines that are no requests
 mod roots; // which directory is the project
