@@ -1,12 +1,11 @@
 //! The live picture is at every moment what git would say, without the tree being walked at each call.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::status::{oracle, oracle_and_sources, records};
+use super::status::{Listed, oracle, oracle_and_sources, records};
 use crate::support::{Client, Repository, World, checkpoint, wait_until};
 
 /// A small random number generator, so that a failing run can be played again.
@@ -30,7 +29,7 @@ impl Dice {
 
     /// Lines that no other call gives, so that nothing is taken for a rename of something else.
     fn content(&mut self) -> String {
-        let lines = 3 + self.below(20);
+        let lines = 3 + self.below(150);
         (0..lines).map(|_| format!("{:x}\n", self.next())).collect()
     }
 }
@@ -258,8 +257,6 @@ impl Player<'_> {
     }
 }
 
-type Listed = BTreeMap<String, (String, Option<String>)>;
-
 /// Where content changed as well, git and gix may call a rename differently.
 fn renames_as_additions(listed: Listed) -> Listed {
     listed
@@ -327,8 +324,7 @@ fn at_every_step_the_picture_is_what_git_says() {
             "seed {seed}, step {step}, after {recent:#?}, {warnings}"
         );
     }
-    let status = world.status().unwrap();
-    assert_eq!(status["projects"][0]["state"], "live", "{status}");
+    assert_eq!(project(&world)["state"], "live");
 }
 
 #[test]
@@ -352,11 +348,15 @@ fn every_one_of_a_thousand_edits_is_seen_by_the_load_right_behind_it() {
         let is_named = changed.as_array().unwrap().contains(&json!(name));
         assert_eq!(is_named, other == "six\n", "edit {n} of {name}: {changed}");
     }
-    assert_eq!(world.status().unwrap()["projects"][0]["state"], "live");
+    assert_eq!(project(&world)["state"], "live");
 }
 
-fn project(world: &World) -> Value {
-    world.status().unwrap()["projects"][0].clone()
+/// The project's status, once nobody is looking at it.
+pub(super) fn project(world: &World) -> Value {
+    wait_until("the project is quiet", || {
+        let project = world.status()?["projects"][0].take();
+        (project["state"] != "scanning").then_some(project)
+    })
 }
 
 #[test]
@@ -492,16 +492,18 @@ fn where_watches_run_out_the_tree_is_examined_at_each_call() {
         let (found, _) = recorded(&mut client, repo.root());
         assert_eq!(found["d59/f"].1, Some(repo.hash("d59/f")));
     }
-    let status = world.status().unwrap();
-    assert_eq!(status["projects"][0]["state"], "examined");
+    let project = project(&world);
+    assert_eq!(project["state"], "examined");
     assert!(
-        status["projects"][0]["reason"]
-            .as_str()
-            .unwrap()
-            .contains("watches"),
-        "{status}"
+        project["reason"].as_str().unwrap().contains("watches"),
+        "{project}"
     );
-    assert!(status["watcher"]["watches"].as_u64().unwrap() <= 20);
+    assert!(
+        world.status().unwrap()["watcher"]["watches"]
+            .as_u64()
+            .unwrap()
+            <= 20
+    );
 }
 
 #[test]

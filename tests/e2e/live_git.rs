@@ -111,9 +111,9 @@ fn a_subdirectory_root_is_live_within_itself_and_minds_the_rules_above_it() {
     assert_eq!(recorded(), ["deep/b"]);
     std::fs::write(world.home().join("mine"), "").unwrap();
     assert_eq!(recorded(), ["deep/b", "x.bak"]);
-    let status = world.status().unwrap();
-    assert_eq!(status["projects"][0]["state"], "live");
-    assert!(status["projects"][0]["watches"].as_u64().unwrap() <= 3);
+    let project = super::live::project(&world);
+    assert_eq!(project["state"], "live");
+    assert!(project["watches"].as_u64().unwrap() <= 3);
 }
 
 #[test]

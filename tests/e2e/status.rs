@@ -8,15 +8,18 @@ use serde_json::{Value, json};
 
 use crate::support::{Repository, World, checkpoint};
 
+/// Status and hash by path.
+pub(crate) type Listed = BTreeMap<String, (String, Option<String>)>;
+
 /// Saves and gives status and hash by path.
-fn recorded(world: &World, repo: &Repository) -> BTreeMap<String, (String, Option<String>)> {
+fn recorded(world: &World, repo: &Repository) -> Listed {
     let mut client = world.client(repo).session("s-1").start();
     let saved = client.save(json!({"goal": "g"})).ok();
     assert_eq!(saved["warnings"], json!([]));
     records(&checkpoint(repo, "s-1"))
 }
 
-pub(crate) fn records(file: &Value) -> BTreeMap<String, (String, Option<String>)> {
+pub(crate) fn records(file: &Value) -> Listed {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     file["modifiedFiles"]
         .as_array()
@@ -32,14 +35,12 @@ pub(crate) fn records(file: &Value) -> BTreeMap<String, (String, Option<String>)
 }
 
 /// What git says, by the contract's rule for the letter.
-pub(crate) fn oracle(repo: &Repository) -> BTreeMap<String, (String, Option<String>)> {
+pub(crate) fn oracle(repo: &Repository) -> Listed {
     oracle_and_sources(repo).0
 }
 
 /// The same, and the paths that git lists as renamed away.
-pub(crate) fn oracle_and_sources(
-    repo: &Repository,
-) -> (BTreeMap<String, (String, Option<String>)>, Vec<String>) {
+pub(crate) fn oracle_and_sources(repo: &Repository) -> (Listed, Vec<String>) {
     let (_, out, _) = repo.try_git(&[
         "--no-optional-locks",
         "-c",

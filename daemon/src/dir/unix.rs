@@ -325,7 +325,6 @@ pub(crate) fn is_settled(metadata: &Metadata, looked_at: SystemTime) -> bool {
 
 /// Why events of a directory's file system can't be trusted to tell of every change: `statfs(2)`.
 pub(crate) fn distrusted(path: &Path) -> Option<String> {
-    #[expect(clippy::unnecessary_cast, reason = "its type differs by platform")]
     let kind = rustix::fs::statfs(path).ok()?.f_type as u64 & 0xffff_ffff;
     let name = match kind {
         0x6969 => "NFS",

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{dir, sha256};
 
 /// A pointer is far smaller; anything larger is content.
-const MAX_POINTER: usize = 1024;
+pub(super) const MAX_POINTER: u64 = 1024;
 
 /// Tells which modified files are only filtered.
 pub(super) struct Filtered<'repo> {
@@ -59,7 +59,7 @@ impl<'repo> Filtered<'repo> {
 
     fn matches_pointer(&self, path: &BStr, entry: &gix::index::Entry) -> Option<bool> {
         let header = self.repository.find_header(entry.id).ok()?;
-        if header.size() > MAX_POINTER as u64 {
+        if header.size() > MAX_POINTER {
             return None;
         }
         let blob = self.repository.find_object(entry.id).ok()?;

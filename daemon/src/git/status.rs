@@ -117,6 +117,10 @@ impl Listing {
         }
         let mut ordinary = Vec::new();
         for path in full {
+            if is_plainly_modified(repository, &path)? {
+                self.columns.entry(path).or_default().worktree = Some(Letter::Modified);
+                continue;
+            }
             match repository.is_repository(&path)? {
                 Nested::No => ordinary.push(literal(&path)),
                 Nested::Ignored | Nested::Submodule => {}
@@ -328,6 +332,37 @@ impl Listing {
             self.columns.entry(path).or_default().worktree = Some(Letter::Modified);
         })
     }
+}
+
+/// Whether a tracked file has another size than the index knows, which makes it modified for git whatever its
+/// content: the usual edit, told without setting up a whole comparison.
+fn is_plainly_modified(repository: &Repository, path: &BString) -> Result<bool, GitError> {
+    use gix::index::entry::{Flags, Mode, Stage};
+
+    let index = repository.index()?;
+    let Some(entry) = index.entry_by_path_and_stage(path.as_bstr(), Stage::Unconflicted) else {
+        return Ok(false);
+    };
+    let hidden = Flags::SKIP_WORKTREE | Flags::ASSUME_VALID | Flags::INTENT_TO_ADD;
+    if !matches!(entry.mode, Mode::FILE | Mode::FILE_EXECUTABLE) || entry.flags.intersects(hidden) {
+        return Ok(false);
+    }
+    // A size of zero may stand for one that is not known.
+    let known = u64::from(entry.stat.size);
+    let size = repository
+        .inner
+        .workdir_path(path)
+        .and_then(|place| place.symlink_metadata().ok())
+        .filter(std::fs::Metadata::is_file)
+        .map(|metadata| metadata.len() & u64::from(u32::MAX));
+    if known == 0 || size.is_none_or(|size| size == known) {
+        return Ok(false);
+    }
+    // What may be the pointer of a filtered file has to be compared as that.
+    Ok(repository
+        .inner
+        .find_header(entry.id)
+        .is_ok_and(|header| header.size() > lfs::MAX_POINTER))
 }
 
 /// Whether a link took the place of a file or a file that of a link: gix takes a link for an executable file

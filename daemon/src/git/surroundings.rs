@@ -143,7 +143,7 @@ impl Repository {
     /// What the directory at a path of the repository is.
     pub(super) fn is_repository(&self, path: &BString) -> Result<Nested, GitError> {
         let place = self.inner.workdir_path(path);
-        if !place.is_some_and(|place| gix::discover::is_git(&place.join(".git")).is_ok()) {
+        if place.is_none_or(|place| gix::discover::is_git(&place.join(".git")).is_err()) {
             return Ok(Nested::No);
         }
         let index = self.index()?;
