@@ -416,6 +416,35 @@ fn what_is_made_deep_and_in_one_go_is_all_found() {
 }
 
 #[test]
+fn what_lies_behind_a_link_in_place_of_a_directory_is_not_the_tracked_file() {
+    let world = World::new();
+    let repo = world.repository();
+    let lines = |n: usize| "line\n".repeat(n);
+    repo.write("d/f", lines(400));
+    repo.write("d/sub/g", lines(500));
+    repo.write("e/f", lines(600));
+    repo.write("e/sub/g", lines(700));
+    repo.commit_all("files");
+    repo.write("d/f", lines(800));
+    repo.write("d/sub/g", lines(900));
+    let mut client = world.client(&repo).session("s-1").start();
+    let (found, _) = recorded(&mut client, repo.root());
+    assert_eq!(found, oracle(&repo));
+    std::fs::remove_dir_all(repo.path("d")).unwrap();
+    symlink("e", repo.path("d")).unwrap();
+    for n in 0..3 {
+        let (found, _) = recorded(&mut client, repo.root());
+        assert_eq!(found, oracle(&repo));
+        repo.write("e/f", lines(1000 + n));
+        repo.write("e/sub/g", lines(1100 + n));
+    }
+    std::fs::remove_file(repo.path("d")).unwrap();
+    repo.write("d/f", lines(10));
+    let (found, _) = recorded(&mut client, repo.root());
+    assert_eq!(found, oracle(&repo));
+}
+
+#[test]
 fn a_root_that_was_moved_and_made_again_is_another_project() {
     let world = World::new();
     let repo = world.repository_at("p");

@@ -78,7 +78,13 @@ pub(crate) fn oracle_and_sources(repo: &Repository) -> (Listed, Vec<String>) {
         .into_iter()
         .map(|(path, letter)| {
             let place = repo.path(&path);
+            let behind_link = place
+                .ancestors()
+                .skip(1)
+                .take_while(|parent| *parent != repo.root())
+                .any(std::path::Path::is_symlink);
             let hash = match place.symlink_metadata() {
+                _ if behind_link => None,
                 Ok(metadata) if metadata.is_symlink() => Some(link_hash(repo, &place)),
                 Ok(metadata) if metadata.is_file() => Some(repo.hash(&path)),
                 _ => None,

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{dir, sha256};
 
 /// A pointer is far smaller; anything larger is content.
-pub(super) const MAX_POINTER: u64 = 1024;
+const MAX_POINTER: u64 = 1024;
 
 /// Tells which modified files are only filtered.
 pub(super) struct Filtered<'repo> {
@@ -58,12 +58,7 @@ impl<'repo> Filtered<'repo> {
     }
 
     fn matches_pointer(&self, path: &BStr, entry: &gix::index::Entry) -> Option<bool> {
-        let header = self.repository.find_header(entry.id).ok()?;
-        if header.size() > MAX_POINTER {
-            return None;
-        }
-        let blob = self.repository.find_object(entry.id).ok()?;
-        let (oid, size) = pointer(&blob.data)?;
+        let (oid, size) = find_pointer(self.repository, entry.id)?;
         let place = self.repository.workdir_path(path)?;
         let mut file = dir::open_regular(&place).ok()?;
         if file.metadata().ok()?.len() != size {
@@ -79,6 +74,18 @@ impl<'repo> Filtered<'repo> {
         }
         Some(sha256::hex(&hash.finalize()) == oid)
     }
+}
+
+/// Whether a file with this blob has to be compared by what a pointer says; so does one whose blob can't be read.
+pub(super) fn is_pointer(repository: &gix::Repository, id: gix::ObjectId) -> bool {
+    repository.find_header(id).is_err() || find_pointer(repository, id).is_some()
+}
+
+fn find_pointer(repository: &gix::Repository, id: gix::ObjectId) -> Option<(String, u64)> {
+    if repository.find_header(id).ok()?.size() > MAX_POINTER {
+        return None;
+    }
+    pointer(&repository.find_object(id).ok()?.data)
 }
 
 /// The SHA-256 and the size that a pointer names.

@@ -358,11 +358,7 @@ fn is_plainly_modified(repository: &Repository, path: &BString) -> Result<bool, 
     if known == 0 || size.is_none_or(|size| size == known) {
         return Ok(false);
     }
-    // What may be the pointer of a filtered file has to be compared as that.
-    Ok(repository
-        .inner
-        .find_header(entry.id)
-        .is_ok_and(|header| header.size() > lfs::MAX_POINTER))
+    Ok(!lfs::is_pointer(&repository.inner, entry.id))
 }
 
 /// Whether a link took the place of a file or a file that of a link: gix takes a link for an executable file
