@@ -18,6 +18,9 @@
 )]
 mod support;
 
+/// What is measured is the daemon.
+pub(crate) const EMBEDDED: bool = false;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;

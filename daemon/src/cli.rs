@@ -1,21 +1,21 @@
 //! The command line of `session-checkpointd`.
 
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+mod control;
+mod doctor;
+mod service;
+
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
-use protocol::hello::{STATUS_ENDPOINT, Status};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{Layer as _, fmt};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use uuid::Uuid;
+
+pub(crate) use control::post;
 
 use crate::config::Config;
-use crate::{RunError, demo, unix};
+use crate::{RunError, demo, log, unix};
 
 /// Keeps checkpoints of coding-agent sessions. MCP clients spawn `session-checkpoint-mcp`, which starts
 /// this daemon by itself.
@@ -25,6 +25,9 @@ struct Cli {
     /// Serve one MCP client on standard input and output, without a daemon.
     #[arg(long)]
     stdio: bool,
+    /// The connection that the client had with a daemon before; given by the shim.
+    #[arg(long, hide = true, requires = "stdio")]
+    connection: Option<Uuid>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -36,6 +39,9 @@ enum Command {
         /// Let go of the terminal and the session; used by the shim.
         #[arg(long, hide = true)]
         detached: bool,
+        /// Leave when no client has been connected for so many seconds.
+        #[arg(long, value_name = "SECONDS", default_value_t = 30 * 60)]
+        idle_exit: u64,
     },
     /// Say whether the daemon runs, and how it is.
     Status {
@@ -43,8 +49,27 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Ask the daemon to finish what is running and leave. The next client starts one.
+    Stop,
+    /// Check everything between a client and its checkpoints, and say what to do.
+    Doctor,
+    /// Print the daemon's log.
+    Logs,
+    /// Have the system's service manager keep the daemon (systemd, launchd).
+    Service {
+        #[command(subcommand)]
+        action: service::Action,
+    },
     /// Play the main job on a small repository in a temporary folder: save, edit, load.
     Demo,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page.
+    #[command(hide = true)]
+    Man,
 }
 
 /// Runs the command that the arguments name.
@@ -52,11 +77,42 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let config = Config::from_env();
     let result = match cli.command {
-        None if cli.stdio => serve(&config, Serve::Stdio),
+        None if cli.stdio => serve(
+            &config,
+            Serve::Stdio {
+                connection: cli.connection,
+            },
+        ),
         None => Err("call `session-checkpointd --help`".to_owned()),
-        Some(Command::Run { detached }) => serve(&config, Serve::Socket { detached }),
-        Some(Command::Status { json }) => status(&config, json),
+        Some(Command::Run {
+            detached,
+            idle_exit,
+        }) => serve(
+            &config,
+            Serve::Socket {
+                detached,
+                idle: Duration::from_secs(idle_exit),
+            },
+        ),
+        Some(Command::Status { json }) => control::status(&config, json),
+        Some(Command::Stop) => control::stop(&config),
+        Some(Command::Doctor) => doctor::examine(&config),
+        Some(Command::Logs) => control::logs(&config),
+        Some(Command::Service { action }) => service::act(&config, action),
         Some(Command::Demo) => demo::play(),
+        Some(Command::Completions { shell }) => {
+            let mut command = Cli::command();
+            clap_complete::generate(
+                shell,
+                &mut command,
+                "session-checkpointd",
+                &mut io::stdout(),
+            );
+            Ok(())
+        }
+        Some(Command::Man) => clap_mangen::Man::new(Cli::command())
+            .render(&mut io::stdout())
+            .map_err(|error| format!("could not write ({error})")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,92 +125,29 @@ pub fn main() -> ExitCode {
 
 #[derive(Clone, Copy)]
 enum Serve {
-    Socket { detached: bool },
-    Stdio,
+    Socket { detached: bool, idle: Duration },
+    Stdio { connection: Option<Uuid> },
 }
 
 fn serve(config: &Config, how: Serve) -> Result<(), String> {
     unix::make_private();
-    if let Serve::Socket { detached: true } = how {
+    if let Serve::Socket { detached: true, .. } = how {
         unix::detach().map_err(|error| format!("could not let go of the terminal ({error})"))?;
     }
-    start_log(config);
+    unix::raise_file_limit();
+    log::start(config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| format!("could not start ({error})"))?;
     let result = match how {
-        Serve::Socket { detached } => runtime.block_on(crate::run(config, detached)),
-        Serve::Stdio => runtime.block_on(crate::embedded(config)),
+        Serve::Socket { detached, idle } => runtime.block_on(crate::run(config, detached, idle)),
+        Serve::Stdio { connection } => runtime.block_on(crate::embedded(config, connection)),
     };
     // A thread that reads standard input can't be interrupted; it ends with the process.
     runtime.shutdown_background();
     result.map_err(|error: RunError| error.to_string())
-}
-
-/// Logs to standard error, our own events alone: the protocol library would log what clients send.
-fn start_log(config: &Config) {
-    let filter = config
-        .env
-        .get(protocol::env::LOG)
-        .and_then(|filter| filter.to_str())
-        .and_then(|filter| EnvFilter::try_new(filter).ok())
-        .unwrap_or_else(|| EnvFilter::new("info"));
-    let ours = filter_fn(|metadata| metadata.target().starts_with("daemon"));
-    let layer = fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_filter(filter)
-        .with_filter(ours);
-    tracing_subscriber::registry().with(layer).init();
-}
-
-fn status(config: &Config, json: bool) -> Result<(), String> {
-    let place = config.place().map_err(|error| error.to_string())?;
-    let body = get(&place.socket, STATUS_ENDPOINT).map_err(|error| {
-        format!(
-            "no daemon answers on `{}` ({error}); the next MCP client starts one",
-            place.socket.display()
-        )
-    })?;
-    let status: Status = serde_json::from_str(&body).map_err(|error| {
-        format!(
-            "what answers on `{}` is no daemon of ours ({error})",
-            place.socket.display()
-        )
-    })?;
-    if json {
-        return print(&serde_json::to_string_pretty(&status).expect("a status is plain JSON"));
-    }
-    print(&format!(
-        "session-checkpointd {} runs as process {} for {} s on {}, {} connection(s)",
-        status.version, status.pid, status.uptime, status.socket, status.connections
-    ))
-}
-
-fn get(socket: &Path, endpoint: &str) -> io::Result<String> {
-    ask(socket, "GET", endpoint)
-}
-
-pub(crate) fn post(socket: &Path, endpoint: &str) -> io::Result<String> {
-    ask(socket, "POST", endpoint)
-}
-
-/// One request on the socket, whose answer ends with the connection.
-fn ask(socket: &Path, method: &str, endpoint: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(
-        stream,
-        "{method} {endpoint} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut answer = String::new();
-    stream.take(1024 * 1024).read_to_string(&mut answer)?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),
-        _ => Err(io::Error::other("an unexpected answer")),
-    }
 }
 
 /// Writes for a person. A closed pipe is not worth a word.

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use protocol::env::Env;
+use protocol::hello::Build;
 use protocol::socket::{self, Place, SocketError};
+
+use crate::unix;
 
 /// What a daemon runs with.
 #[derive(Clone, Debug)]
@@ -12,19 +15,28 @@ pub(crate) struct Config {
     pub env: Env,
     /// The user's home.
     pub home: Option<PathBuf>,
+    /// Which build this is.
+    pub build: Build,
 }
 
 impl Config {
     /// From this process's environment.
     pub(crate) fn from_env() -> Config {
+        let env: Env = std::env::vars_os().collect();
         Config {
-            env: std::env::vars_os().collect(),
+            build: Build::of(&env),
+            env,
             home: std::env::home_dir(),
         }
     }
 
     /// Where the socket is.
     pub(crate) fn place(&self) -> Result<Place, SocketError> {
-        socket::place(&self.env, crate::unix::user())
+        socket::place(&self.env, unix::user())
+    }
+
+    /// The state directory, unless there is none that is this user's.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        protocol::state::usable(&self.env, unix::user())
     }
 }

@@ -4,7 +4,6 @@
 //! session-checkpoint` the stream is the shim's hello line, ours, and then the client's JSON-RPC.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -14,17 +13,25 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use protocol::hello::{self, Hello, Status, Welcome};
+use protocol::hello::{self, Build, Hello, Status, Welcome};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::mcp;
+use crate::listen::Listener;
 use crate::tools::Tools;
+use crate::{mcp, unix};
 
 /// How long a peer may take over its request's head, and over its hello.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most of a request's head, in bytes and in lines.
+const MAX_HEAD: usize = 16 * 1024;
+const MAX_HEADERS: usize = 32;
+/// Open connections; whoever comes when there are as many is hung up on, and works without the daemon.
+const MAX_CONNECTIONS: usize = 2000;
 
 /// What requests are answered from.
 #[derive(Clone)]
@@ -33,20 +40,30 @@ pub(crate) struct Service(Arc<Shared>);
 struct Shared {
     tools: Tools,
     started: Instant,
+    build: Build,
     socket: String,
-    connections: AtomicUsize,
+    supervisor: Option<&'static str>,
+    /// MCP connections.
+    connections: watch::Sender<usize>,
     /// Upgraded connections outlive their HTTP request.
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Service {
-    pub(crate) fn new(tools: Tools, socket: String, stop: CancellationToken) -> Service {
+    pub(crate) fn new(
+        tools: Tools,
+        build: Build,
+        listener: &Listener,
+        stop: CancellationToken,
+    ) -> Service {
         Service(Arc::new(Shared {
             tools,
             started: Instant::now(),
-            socket,
-            connections: AtomicUsize::new(0),
+            build,
+            socket: listener.path.to_string_lossy().into_owned(),
+            supervisor: listener.supervisor,
+            connections: watch::Sender::new(0),
             tasks: TaskTracker::new(),
             stop,
         }))
@@ -62,11 +79,16 @@ impl Service {
 
     /// Serves one connection, in a task of its own.
     pub(crate) fn connection(&self, stream: UnixStream) {
+        if self.0.tasks.len() >= MAX_CONNECTIONS {
+            return tracing::warn!("there are too many connections; one was hung up on");
+        }
         let service = TowerToHyperService::new(self.router());
         self.0.tasks.spawn(async move {
             let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
+                .max_buf_size(MAX_HEAD)
+                .max_headers(MAX_HEADERS)
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades()
                 .await;
@@ -74,6 +96,21 @@ impl Service {
                 tracing::debug!(%error, "a connection ended early");
             }
         });
+    }
+
+    /// Returns when no client has been there for so long.
+    pub(crate) async fn idle(&self, patience: Duration) {
+        let mut connections = self.0.connections.subscribe();
+        loop {
+            // The sender lives as long as this service does.
+            drop(connections.wait_for(|open| *open == 0).await);
+            if tokio::time::timeout(patience, connections.changed())
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
     }
 
     /// Waits until every connection is done.
@@ -88,11 +125,13 @@ async fn status(State(service): State<Service>) -> Json<Status> {
     let (projects, watcher) = shared.tools.worktrees.status();
     Json(Status {
         pid: std::process::id(),
-        version: protocol::VERSION.to_owned(),
-        protocol: hello::PROTOCOL,
+        version: shared.build.version.clone(),
+        protocol: shared.build.protocol,
         uptime: shared.started.elapsed().as_secs(),
         socket: shared.socket.clone(),
-        connections: shared.connections.load(Ordering::Relaxed),
+        connections: *shared.connections.borrow(),
+        memory: unix::memory(),
+        supervisor: shared.supervisor.map(str::to_owned),
         projects,
         watcher,
     })
@@ -143,8 +182,8 @@ async fn converse(shared: &Shared, stream: TokioIo<hyper::upgrade::Upgraded>) {
         Err(_) => return tracing::warn!("a peer sent no hello in time"),
     };
     let welcome = Welcome {
-        protocol: hello::PROTOCOL,
-        version: protocol::VERSION.to_owned(),
+        protocol: shared.build.protocol,
+        version: shared.build.version.clone(),
         pid: std::process::id(),
     };
     let mut line = serde_json::to_vec(&welcome).expect("a welcome is plain JSON");
@@ -152,7 +191,7 @@ async fn converse(shared: &Shared, stream: TokioIo<hyper::upgrade::Upgraded>) {
     if let Err(error) = writer.write_all(&line).await {
         return tracing::debug!(%error, "a peer hung up");
     }
-    shared.connections.fetch_add(1, Ordering::Relaxed);
+    shared.connections.send_modify(|open| *open += 1);
     mcp::serve(
         shared.tools.clone(),
         &hello,
@@ -161,7 +200,7 @@ async fn converse(shared: &Shared, stream: TokioIo<hyper::upgrade::Upgraded>) {
         shared.stop.child_token(),
     )
     .await;
-    shared.connections.fetch_sub(1, Ordering::Relaxed);
+    shared.connections.send_modify(|open| *open -= 1);
 }
 
 async fn read_hello<R: tokio::io::AsyncBufRead + Unpin>(reader: &mut R) -> std::io::Result<Hello> {

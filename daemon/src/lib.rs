@@ -28,6 +28,7 @@ mod http;
 mod identity;
 mod listen;
 mod live;
+mod log;
 mod mcp;
 mod replay;
 mod roots;
@@ -41,28 +42,30 @@ mod worktree;
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use protocol::hello;
 use tokio::io::BufReader;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use config::Config;
 use listen::{ListenError, Listener};
 
+/// How long a client whose process is gone may go on.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(8);
 /// How long connections may take to finish once the daemon was told to leave.
 const DRAIN: Duration = Duration::from_secs(6);
 
-/// Runs the daemon until it is told to leave. A `detached` one lets go of whoever started it and tells on
-/// standard output, in one line, when it is ready or why it can't be.
-async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
-    let listener = match config.place().map_err(ListenError::from) {
-        Ok(place) => Listener::bind(&place),
-        Err(error) => Err(error),
-    };
+/// Runs the daemon until it is told to leave, nobody has needed it for `idle`, or nobody can find it any more. A
+/// `detached` one lets go of whoever started it and tells on standard output, in one line, when it is ready or why it
+/// can't be.
+async fn run(config: &Config, detached: bool, idle: Duration) -> Result<(), RunError> {
+    let listener = Listener::open(config);
     if detached {
         let line = match &listener {
             Ok(_) => hello::READY.to_owned(),
@@ -76,31 +79,38 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
     let jar = config.place().ok().map(|place| place.cookies());
     let (tools, thread) = tools(config, jar)?;
     let stop = CancellationToken::new();
-    let socket = listener.path.to_string_lossy().into_owned();
-    let service = http::Service::new(tools, socket, stop.clone());
+    let service = http::Service::new(tools, config.build.clone(), &listener, stop.clone());
     tracing::info!(
-        version = protocol::VERSION,
+        version = config.build.version,
         "listening on {}",
         listener.path.display()
     );
+    unix::tell_supervisor(&[sd_notify::NotifyState::Ready]);
 
-    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(stream) => service.connection(stream),
-                Err(error) => {
-                    // Out of descriptors, most likely: waiting is all that helps.
-                    tracing::error!(%error, "could not accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            () = stop.cancelled() => break,
+    let reason = {
+        let left = told_to_leave();
+        let idled = service.idle(idle);
+        let lost = listener.lost();
+        tokio::pin!(left, idled, lost);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok(stream) => service.connection(stream),
+                    Err(error) => {
+                        // Out of descriptors, most likely: waiting is all that helps.
+                        tracing::error!(%error, "could not accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                () = &mut left => break "a signal came",
+                () = stop.cancelled() => break "it was asked to leave",
+                () = &mut idled => break "nobody needs it",
+                () = &mut lost => break "its socket is gone",
+            }
         }
-    }
+    };
+    tracing::info!("leaving: {reason}");
+    unix::tell_supervisor(&[sd_notify::NotifyState::Stopping]);
     // No new connections; then the sessions end, what they began is finished, the actor last.
     drop(listener);
     stop.cancel();
@@ -120,20 +130,19 @@ async fn run(config: &Config, detached: bool) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Serves the one client on standard input and output, without a socket.
-async fn embedded(config: &Config) -> Result<(), RunError> {
+/// Serves the one client on standard input and output, without a socket. A shim that had a daemon before gives the
+/// `connection` that it had there.
+async fn embedded(config: &Config, connection: Option<Uuid>) -> Result<(), RunError> {
     // It lives as long as its client, and watching is for those who stay.
     let (tools, thread) = tools(config, None)?;
-    let hello = protocol::process::hello(Uuid::new_v4(), &config.env);
+    let hello = protocol::process::hello(connection.unwrap_or_else(Uuid::new_v4), &config.env);
     let stop = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let reader = BufReader::new(tokio::io::stdin());
     let session = mcp::serve(tools, &hello, reader, tokio::io::stdout(), stop.clone());
     tokio::select! {
         () = session => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = told_to_leave() => {}
+        () = parents_end() => {}
     }
     stop.cancel();
     // A save that began is finished; the session's handles are gone with it.
@@ -142,6 +151,30 @@ async fn embedded(config: &Config) -> Result<(), RunError> {
         tracing::warn!("left with a call unfinished");
     }
     Ok(())
+}
+
+async fn told_to_leave() {
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let [Ok(mut terminate), Ok(mut interrupt)] = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Returns when the client's process is gone, and has not closed the pipe because somebody else holds it open too.
+async fn parents_end() {
+    let gone = Arc::new(Notify::new());
+    let told = gone.clone();
+    std::thread::spawn(move || {
+        protocol::process::wait_for_parents_end();
+        told.notify_one();
+    });
+    gone.notified().await;
+    // Its launcher may have gone alone; then it closes the pipe some time.
+    tokio::time::sleep(ORPHAN_PATIENCE).await;
 }
 
 /// What the fuzz targets reach that nobody else needs.
@@ -162,7 +195,7 @@ fn tools(
     let place = config.place().ok();
     let notes = replay::Notes::open(place.as_ref());
     let (actor, thread) = actor::Actor::start(notes).map_err(RunError::Actor)?;
-    let state = protocol::state::directory(&config.env);
+    let state = config.state();
     let worktrees = match jar {
         Some(jar) => worktree::Worktrees::watching(jar, state.as_deref()),
         None => worktree::Worktrees::default(),
@@ -191,6 +224,4 @@ enum RunError {
     Stdout(std::io::Error),
     #[error("could not start the actor ({0})")]
     Actor(std::io::Error),
-    #[error("could not listen for signals ({0})")]
-    Signals(std::io::Error),
 }

@@ -9,7 +9,7 @@ mod transport;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::env::Env;
 use protocol::hello::Hello;
@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::checkpoint::input::Refusal;
 use crate::replay::RequestKey;
@@ -229,11 +230,24 @@ impl ServerHandler for Session {
         let name = request.name.clone();
         let call = self.call(request, key, &context);
         let tools = self.tools.clone();
+        let span = tracing::info_span!(
+            "call",
+            client = call.client.as_deref().unwrap_or("unknown"),
+            tool = &*name,
+            root = tracing::field::Empty,
+        );
+        let started = Instant::now();
         // In a task of its own: a panic is an answer, and a save that began is finished whoever left.
         let result = match &*name {
-            schema::SAVE => tokio::spawn(async move { tools.save(call).await }),
-            schema::LOAD => tokio::spawn(async move { tools.load(call).await }),
-            schema::LIST => tokio::spawn(async move { tools.list(call).await }),
+            schema::SAVE => {
+                tokio::spawn(async move { tools.save(call).await }.instrument(span.clone()))
+            }
+            schema::LOAD => {
+                tokio::spawn(async move { tools.load(call).await }.instrument(span.clone()))
+            }
+            schema::LIST => {
+                tokio::spawn(async move { tools.list(call).await }.instrument(span.clone()))
+            }
             other => {
                 return Err(ErrorData::invalid_params(
                     format!(
@@ -250,6 +264,13 @@ impl ServerHandler for Session {
             tracing::error!(%error, "a call failed");
             ErrorData::internal_error("the call failed; the daemon's log says more", None)
         })?;
+        let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+        let outcome = if result.is_ok() {
+            "answered"
+        } else {
+            "refused"
+        };
+        tracing::info!(parent: &span, "{outcome} in {milliseconds:.1} ms");
         Ok(match result {
             Ok(answer) => answered(answer),
             Err(Refusal(text)) => CallToolResult::error(vec![ContentBlock::text(text)]),

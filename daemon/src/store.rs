@@ -21,7 +21,7 @@ use crate::checkpoint::model::Checkpoint;
 use crate::dir::{Dir, Lock, ReadError};
 
 /// How long a writer waits for another one.
-const LOCK_PATIENCE: Duration = Duration::from_secs(8);
+const LOCK_PATIENCE: Duration = Duration::from_secs(4);
 
 /// A checkpoint as it was found.
 #[derive(Clone, Debug)]
@@ -86,8 +86,8 @@ pub(crate) enum DirectoryError {
 pub(crate) enum SaveError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    #[error("another process has held the lock `{}` for {} seconds", .0.display(), LOCK_PATIENCE.as_secs())]
-    Locked(PathBuf),
+    #[error("{} has held the lock `{}` for {} seconds; try again{}", who(.holder), .path.display(), LOCK_PATIENCE.as_secs(), thaw(.holder))]
+    Locked { path: PathBuf, holder: Option<u32> },
     #[error("{0}")]
     Refused(String),
     #[error("the daemon is leaving")]
@@ -101,6 +101,16 @@ pub(crate) enum SaveError {
         path: PathBuf,
         source: io::Error,
     },
+}
+
+fn who(holder: &Option<u32>) -> String {
+    holder.map_or("another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+fn thaw(holder: &Option<u32>) -> String {
+    holder.map_or(String::new(), |pid| {
+        format!(" (if that process is stopped, `kill -CONT {pid}` lets it go on)")
+    })
 }
 
 /// A root's checkpoints, opened for one call.
@@ -272,7 +282,10 @@ impl Store {
                 path: path.join(files::LOCK),
                 source,
             })?
-            .ok_or_else(|| SaveError::Locked(path.join(files::LOCK)))?;
+            .map_err(|holder| SaveError::Locked {
+                path: path.join(files::LOCK),
+                holder,
+            })?;
         let writer = Writer {
             store: Store {
                 sessions: Some(sessions),

@@ -114,19 +114,22 @@ impl Tools {
         })?;
         // Directories may be on a disk that is asleep, or never answers.
         let named = tokio::task::block_in_place(|| roots::named(root.as_deref(), &call.env))?;
-        if let Some(root) = named {
-            return Ok(Resolved { identity, root });
-        }
-        let uris = call.roots.uris().await;
-        let root = tokio::task::block_in_place(|| {
-            roots::offered(
-                &uris,
-                &call.env,
-                identity::is_other_client(call.client.as_deref()),
-                call.cwd.as_deref(),
-                self.home.as_deref(),
-            )
-        })?;
+        let root = match named {
+            Some(root) => root,
+            None => {
+                let uris = call.roots.uris().await;
+                tokio::task::block_in_place(|| {
+                    roots::offered(
+                        &uris,
+                        &call.env,
+                        identity::is_other_client(call.client.as_deref()),
+                        call.cwd.as_deref(),
+                        self.home.as_deref(),
+                    )
+                })?
+            }
+        };
+        tracing::Span::current().record("root", tracing::field::display(root.path.display()));
         Ok(Resolved { identity, root })
     }
 

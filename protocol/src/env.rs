@@ -26,6 +26,11 @@ pub const DAEMON: &str = "SESSION_CHECKPOINT_DAEMON";
 /// A tracing filter.
 pub const LOG: &str = "SESSION_CHECKPOINT_LOG";
 
+/// `off`, `0`, `false` or `no`: the SessionStart hook says nothing to the model.
+pub const NUDGE: &str = "SESSION_CHECKPOINT_NUDGE";
+/// For tests of debug builds alone: the build to pass for.
+pub const TEST_BUILD: &str = "SESSION_CHECKPOINT_TEST_BUILD";
+
 /// The client's variables that the shim sends with each connection; the daemon never reads its own.
 pub const CLIENT_VARIABLES: [&str; 4] = [
     CLAUDE_CODE_SESSION_ID,

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::env::{Env, OsText};
+use crate::VERSION;
+use crate::env::{self, Env, OsText};
 use crate::word::Ancestry;
 
 /// The version of what shim and daemon say to each other.
@@ -33,6 +34,48 @@ pub const MAX_HELLO: usize = 256 * 1024;
 pub const READY: &str = "ready";
 /// What it says when another one still has the socket. Anything else is why it can't run.
 pub const TAKEN: &str = "taken";
+
+/// Which build a side is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Its version.
+    pub version: String,
+    /// Its [`PROTOCOL`].
+    pub protocol: u32,
+}
+
+impl Build {
+    /// This one. A debug build passes for another (`0.9.0/1`) where [`env::TEST_BUILD`] says so.
+    pub fn of(env: &Env) -> Build {
+        let pretended = env
+            .get(env::TEST_BUILD)
+            .filter(|_| cfg!(debug_assertions))
+            .and_then(|build| build.to_str()?.split_once('/'))
+            .and_then(|(version, protocol)| {
+                Some(Build {
+                    version: version.to_owned(),
+                    protocol: protocol.parse().ok()?,
+                })
+            });
+        pretended.unwrap_or_else(|| Build {
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+        })
+    }
+
+    /// Whether this one was released after `version`. What is no version is older than any.
+    pub fn is_newer_than(&self, version: &str) -> bool {
+        numbers(&self.version) > numbers(version)
+    }
+}
+
+/// Major, minor and patch; a pre-release counts as its release.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let release = version.split(['-', '+']).next()?;
+    let mut parts = release.split('.').map(|part| part.parse().ok());
+    let numbers = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(numbers)
+}
 
 /// What a shim says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +140,12 @@ pub struct Status {
     pub socket: String,
     /// Open MCP connections.
     pub connections: usize,
+    /// Resident memory in bytes, where the system tells.
+    #[serde(default)]
+    pub memory: Option<u64>,
+    /// What keeps it: `systemd` or `launchd`; absent where a shim or a person started it.
+    #[serde(default)]
+    pub supervisor: Option<String>,
     /// The projects that are kept.
     #[serde(default)]
     pub projects: Vec<ProjectStatus>,
@@ -125,4 +174,22 @@ pub struct WatcherStatus {
     pub watches: usize,
     /// How often events were lost and everything had to be looked at again.
     pub rescans: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let build = |version: &str| Build {
+            version: version.to_owned(),
+            protocol: 1,
+        };
+        assert!(build("1.10.0").is_newer_than("1.9.3"));
+        assert!(build("1.0.0").is_newer_than("something"));
+        assert!(!build("1.0.0").is_newer_than("1.0.0"));
+        assert!(!build("1.0.0-rc.1").is_newer_than("1.0.0"));
+        assert!(!build("0.9.0").is_newer_than("1.0.0"));
+    }
 }

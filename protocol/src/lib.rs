@@ -4,8 +4,8 @@
 //! says to the daemon (`session-checkpointd`), one per user, which does the work. Both must find the
 //! same socket, speak the same first lines on it, and mean the same by a session id; that, and
 //! nothing else, is in this crate. It takes values and returns values: the environment is passed
-//! in as an [`Env`](env::Env). Only two questions that both sides have to answer alike are asked of the
-//! system here: is this directory private to this user ([`socket`]), and what is this process ([`process`])?
+//! in as an [`Env`](env::Env). Only what both sides have to answer alike is asked of the system here: whose
+//! directory is this ([`socket`], [`state`]), what is this process, and which daemon runs ([`process`])?
 //!
 //! In reading order:
 //! - [`ids`]: session ids and checkpoint selectors,
@@ -15,7 +15,7 @@
 //! - [`state`]: where the state directory is,
 //! - [`word`]: which session a client's process is in, by its hook,
 //! - [`hello`]: the first line of each side on a connection, and the versions in it,
-//! - [`process`]: this process, as its hello describes it.
+//! - [`process`]: this process, as its hello describes it, and those around it.
 #![forbid(unsafe_code)]
 
 pub mod env;

@@ -1,4 +1,5 @@
-//! This process, as a hello describes it: where it runs, and which processes led to it.
+//! What both sides ask of the system: what this process is, as a hello describes it (where it runs, and which
+//! processes led to it), when the one that started it is gone, and which daemon is said to run.
 //!
 //! Shim and embedded daemon both stand where the client spawned them and say the same of it, so this
 //! one look at the system is shared.
@@ -7,11 +8,13 @@
     reason = "what both sides ask of the system is asked here, once"
 )]
 
+use std::path::Path;
+
 use uuid::Uuid;
 
-use crate::VERSION;
 use crate::env::Env;
-use crate::hello::{Hello, PROTOCOL};
+use crate::hello::{Build, Hello};
+use crate::state::{DAEMON_FILE, DaemonFile};
 use crate::word::{Ancestry, Process};
 
 /// Far more than any client, wrapper and shell stack up.
@@ -19,9 +22,10 @@ const GENERATIONS: usize = 24;
 
 /// The hello of this process.
 pub fn hello(connection: Uuid, env: &Env) -> Hello {
+    let build = Build::of(env);
     Hello {
-        protocol: PROTOCOL,
-        version: VERSION.to_owned(),
+        protocol: build.protocol,
+        version: build.version,
         connection,
         pid: std::process::id(),
         cwd: std::env::current_dir()
@@ -31,6 +35,52 @@ pub fn hello(connection: Uuid, env: &Env) -> Hello {
         ancestry: ancestry(),
     }
 }
+
+/// The daemon that the state directory names, if any.
+pub fn running_daemon(state: &Path) -> Option<DaemonFile> {
+    let bytes = std::fs::read(state.join(DAEMON_FILE)).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// Returns when the process that started this one is gone: a client that was killed can't close a pipe that somebody
+/// else holds open too (MCP behind `npx` and shell wrappers). A process that is nobody's child waits for ever.
+#[cfg(unix)]
+pub fn wait_for_parents_end() {
+    use std::os::unix::process::parent_id;
+    let parent = parent_id();
+    if parent <= 1 {
+        std::thread::park();
+    }
+    while parent_id() == parent {
+        await_exit(parent);
+    }
+}
+
+/// Until the process ends, where the system has a handle for it; else a while.
+#[cfg(target_os = "linux")]
+fn await_exit(pid: u32) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let handle = Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    if let Some(Ok(handle)) = handle {
+        let waited = poll(&mut [PollFd::new(&handle, PollFlags::IN)], None);
+        if waited.is_ok() {
+            // It is a zombie for a moment before this process gets another parent.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            return;
+        }
+    }
+    std::thread::sleep(POLL);
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn await_exit(_pid: u32) {
+    std::thread::sleep(POLL);
+}
+
+/// How often the parent is looked for where nothing better is known.
+#[cfg(unix)]
+const POLL: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The processes that led to this one, as `/proc` tells; none where it doesn't.
 #[cfg(unix)]

@@ -7,9 +7,41 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::env::{self, Env};
 
+/// The file in the state directory that says which daemon runs.
+pub const DAEMON_FILE: &str = "daemon.json";
+/// The lock that this daemon holds for life.
+pub const DAEMON_LOCK: &str = "daemon.lock";
+/// The daemon's log.
+pub const LOG_FILE: &str = "daemon.log";
+
+/// What [`DAEMON_FILE`] holds: two environments of one user that disagree about the socket's place find the same
+/// daemon by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonFile {
+    /// The daemon's process id.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// The socket it listens on.
+    pub socket: String,
+}
+
 const NAME: &str = "session-checkpoint";
+
+/// The state directory for this environment, if it names any that `user` may use: under `sudo` the variables may still
+/// be somebody else's, and nothing is made in their home.
+#[cfg(unix)]
+pub fn usable(env: &Env, user: u32) -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt as _;
+    let path = directory(env)?;
+    let existing = path.ancestors().find_map(|path| path.metadata().ok())?;
+    // What root owns (`/`, a fresh container's directories) is nobody else's home.
+    (existing.uid() == user || existing.uid() == 0).then_some(path)
+}
 
 /// The state directory for this environment, if it names any.
 pub fn directory(env: &Env) -> Option<PathBuf> {

@@ -1,59 +1,38 @@
-//! Finding the daemon, or starting it exactly once.
-//!
-//! Connect; where nobody answers, take the spawn lock, connect again, and only then start the
-//! `session-checkpointd` beside this program. It tells on its standard output when it is ready, so nothing is
-//! polled. A herd of shims queues at the lock, and all but the first find the daemon that the first started.
+//! Finding the daemon: connect and greet; where nobody answers, have it started (`start`), once.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::header::{CONNECTION, HOST, UPGRADE};
-use hyper::upgrade::Upgraded;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use protocol::env::{self, Env};
-use protocol::hello::{self, Hello, PROTOCOL, READY, TAKEN, Welcome};
+use protocol::hello::{self, Build, Hello, Welcome};
 use protocol::socket::{self, Place};
+use protocol::state;
 use tokio::io::{
-    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf,
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
 use tokio::net::UnixStream;
-use tokio::process::Command;
+use tokio::process::Child;
 use uuid::Uuid;
 
 use crate::unix;
 
 /// How long a daemon may take to answer the hello.
 const HELLO_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a daemon may take to start, and the herd to pass the lock.
-const START_PATIENCE: Duration = Duration::from_secs(5);
-/// How long daemons that die while they are being reached are put up with.
+/// How long daemons that die or leave while they are being reached are put up with.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// How often one is started for that; one that can't run must not be started for ever.
 const MAX_STARTS: usize = 5;
+/// How often something may accept a connection and hang up; no daemon of ours does.
+const MAX_DEATHS: usize = 8;
 /// The pause between attempts.
 const RETRY: Duration = Duration::from_millis(20);
-
-/// The variables that a daemon is started with; it serves every client, so nothing of this one's is in them.
-const DAEMON_VARIABLES: [&str; 12] = [
-    "HOME",
-    "LOGNAME",
-    "PATH",
-    "TMPDIR",
-    "USER",
-    "XDG_CONFIG_HOME",
-    "XDG_RUNTIME_DIR",
-    "XDG_STATE_HOME",
-    "LOCALAPPDATA",
-    env::SOCKET,
-    env::STATE_DIR,
-    env::LOG,
-];
 
 /// Why there is no daemon.
 #[derive(Debug)]
@@ -64,20 +43,27 @@ pub(crate) enum Unreachable {
     Failed(String),
 }
 
-/// A connection on which the hellos have been said.
+/// Lines to and from whoever does the work.
 pub(crate) struct Stream {
-    pub(crate) reader: BufReader<ReadHalf<TokioIo<Upgraded>>>,
-    pub(crate) writer: WriteHalf<TokioIo<Upgraded>>,
+    pub(crate) reader: BufReader<Box<dyn AsyncRead + Unpin>>,
+    pub(crate) writer: Box<dyn AsyncWrite + Unpin>,
+    /// The process that serves this client alone, where there is no daemon. It ends with its standard input.
+    pub(crate) embedded: Option<Child>,
 }
 
 /// How to reach the daemon from here.
 pub(crate) struct Daemon {
     /// The daemon's program.
     pub(crate) program: Result<PathBuf, String>,
+    pub(crate) env: Env,
+    pub(crate) hello: Hello,
+    /// The state directory, unless there is none that is this user's.
+    pub(crate) state: Option<PathBuf>,
+    build: Build,
     off: bool,
     place: Result<Place, String>,
-    env: Env,
-    hello: Hello,
+    /// Whether an older daemon was asked to leave: if what comes back is still older, it is served all the same.
+    asked_to_leave: AtomicBool,
 }
 
 impl Daemon {
@@ -88,12 +74,16 @@ impl Daemon {
             Some(program) => Ok(PathBuf::from(program)),
             None => sibling(),
         };
+        let user = unix::user();
         Daemon {
             program,
+            state: state::usable(env, user),
+            build: Build::of(env),
             off,
-            place: socket::place(env, unix::user()).map_err(|error| error.to_string()),
+            place: socket::place(env, user).map_err(|error| error.to_string()),
             hello: protocol::process::hello(Uuid::new_v4(), env),
             env: env.clone(),
+            asked_to_leave: AtomicBool::new(false),
         }
     }
 
@@ -108,26 +98,46 @@ impl Daemon {
             .as_ref()
             .map_err(|reason| Unreachable::Failed(reason.clone()))?;
         let deadline = Instant::now() + CONNECT_PATIENCE;
-        let mut starts = 0;
+        let (mut starts, mut deaths) = (0, 0);
         loop {
-            match self.attempt(place, &mut starts).await {
+            let trouble = match self.attempt(place, &mut starts).await {
                 Ok(stream) => return Ok(stream),
-                Err(Trouble::Passing(_)) if Instant::now() < deadline && starts < MAX_STARTS => {
+                Err(Greeting::Died) if deaths < MAX_DEATHS => {
+                    deaths += 1;
+                    Trouble::Passing(String::new())
+                }
+                Err(greeting) => greeting.trouble(place),
+            };
+            match trouble {
+                Trouble::Passing(_) if Instant::now() < deadline && starts < MAX_STARTS => {
                     tokio::time::sleep(RETRY).await;
                 }
-                Err(Trouble::Passing(reason) | Trouble::Final(reason)) => {
+                Trouble::Passing(reason) | Trouble::Final(reason) => {
                     return Err(Unreachable::Failed(reason));
                 }
             }
         }
     }
 
-    async fn attempt(&self, place: &Place, starts: &mut usize) -> Result<Stream, Trouble> {
+    /// Whether the daemon still answers.
+    pub(crate) async fn is_well(&self) -> bool {
+        let Ok(place) = &self.place else {
+            return false;
+        };
+        let answer = tokio::time::timeout(
+            2 * HELLO_PATIENCE,
+            self.ask(place, Method::GET, hello::STATUS_ENDPOINT),
+        );
+        // One that is gone is not frozen: its connection tells.
+        !matches!(answer.await, Err(_) | Ok(Err(Greeting::Refused(_))))
+    }
+
+    async fn attempt(&self, place: &Place, starts: &mut usize) -> Result<Stream, Greeting> {
         match self.try_connect(place).await {
             Err(Greeting::NobodyThere) => {}
-            other => return other.map_err(|greeting| greeting.trouble(place)),
+            other => return other,
         }
-        let lock = spawn_lock(place).await?;
+        let lock = crate::start::spawn_lock(place).await?;
         let stream = match self.try_connect(place).await {
             Err(Greeting::NobodyThere) => {
                 *starts += 1;
@@ -137,29 +147,50 @@ impl Daemon {
             other => other,
         };
         drop(lock);
-        stream.map_err(|greeting| greeting.trouble(place))
+        stream
     }
 
+    /// Greets whoever listens. Where that is an older build, it is asked to make room, once.
     async fn try_connect(&self, place: &Place) -> Result<Stream, Greeting> {
-        let stream = match UnixStream::connect(&place.socket).await {
-            Ok(stream) => stream,
-            Err(error) if is_absence(&error) => return Err(Greeting::NobodyThere),
-            Err(error) => return Err(Greeting::Refused(error.to_string())),
-        };
-        let peer = stream
-            .peer_cred()
-            .map_err(|error| Greeting::Refused(error.to_string()))?
-            .uid();
-        if peer != unix::user() {
-            return Err(Greeting::Refused(format!("it belongs to user {peer}")));
+        let (stream, welcome) =
+            tokio::time::timeout(HELLO_PATIENCE, self.greet(self.dial(place).await?))
+                .await
+                .unwrap_or_else(|_| Err(Greeting::Refused("it doesn't answer".to_owned())))?;
+        if self.build.is_newer_than(&welcome.version)
+            && !self.asked_to_leave.swap(true, Ordering::Relaxed)
+        {
+            self.ask(place, Method::POST, hello::SHUTDOWN_ENDPOINT)
+                .await?;
+            return Err(Greeting::Leaving);
         }
-        tokio::time::timeout(HELLO_PATIENCE, self.greet(stream))
-            .await
-            .unwrap_or_else(|_| Err(Greeting::Refused("it doesn't answer".to_owned())))
+        if welcome.protocol != self.build.protocol {
+            return Err(Greeting::Refused(format!(
+                "version {} speaks protocol {}, this one {} speaks {}; restart the client that runs the older one, or run `session-checkpointd stop`",
+                welcome.version, welcome.protocol, self.build.version, self.build.protocol
+            )));
+        }
+        Ok(stream)
+    }
+
+    /// Connects where the socket should be, else where the state directory says that a daemon listens.
+    async fn dial(&self, place: &Place) -> Result<UnixStream, Greeting> {
+        let here = dial(&place.socket).await;
+        let elsewhere = match (&here, &self.state) {
+            (Err(Greeting::NobodyThere), Some(state)) if !place.explicit => {
+                protocol::process::running_daemon(state)
+                    .map(|daemon| PathBuf::from(daemon.socket))
+                    .filter(|socket| *socket != place.socket)
+            }
+            _ => None,
+        };
+        match elsewhere {
+            Some(socket) => dial(&socket).await,
+            None => here,
+        }
     }
 
     /// Upgrades the connection and says hello.
-    async fn greet(&self, stream: UnixStream) -> Result<Stream, Greeting> {
+    async fn greet(&self, stream: UnixStream) -> Result<(Stream, Welcome), Greeting> {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // Ends by itself when the connection does.
@@ -171,15 +202,18 @@ impl Daemon {
             .body(Empty::<Bytes>::new())
             .expect("the request is fixed");
         let answer = sender.send_request(request).await?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let status = answer.status();
-            return Err(Greeting::Refused(format!("it answered {status}")));
+        match answer.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {}
+            // Too many connections, or about to leave.
+            StatusCode::SERVICE_UNAVAILABLE => return Err(Greeting::Leaving),
+            status => return Err(Greeting::Refused(format!("it answered {status}"))),
         }
         let upgraded = hyper::upgrade::on(answer).await?;
         let (reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
         let mut line = serde_json::to_vec(&self.hello).expect("a hello is plain JSON");
         line.push(b'\n');
         writer.write_all(&line).await.map_err(|_| Greeting::Died)?;
+        let reader: Box<dyn AsyncRead + Unpin> = Box::new(reader);
         let mut reader = BufReader::new(reader);
         let mut line = Vec::new();
         (&mut reader)
@@ -192,65 +226,56 @@ impl Daemon {
         }
         let welcome: Welcome = serde_json::from_slice(&line)
             .map_err(|error| Greeting::Refused(format!("it sent no welcome ({error})")))?;
-        if welcome.protocol != PROTOCOL {
-            return Err(Greeting::Refused(format!(
-                "version {} speaks protocol {}, this one {PROTOCOL}",
-                welcome.version, welcome.protocol
-            )));
-        }
-        Ok(Stream { reader, writer })
+        let stream = Stream {
+            reader,
+            writer: Box::new(writer),
+            embedded: None,
+        };
+        Ok((stream, welcome))
     }
 
-    /// Starts the daemon and waits until it says that it is ready.
-    async fn start(&self) -> Result<(), Trouble> {
-        let program = self
-            .program
-            .as_ref()
-            .map_err(|reason| Trouble::Final(reason.clone()))?;
-        let mut command = Command::new(program);
-        command
-            .args(["run", "--detached"])
-            .current_dir("/")
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(self.log());
-        for name in DAEMON_VARIABLES {
-            if let Some(value) = self.env.get(name) {
-                command.env(name, value);
-            }
-        }
-        let failed = |reason: &str| format!("could not start `{}`: {reason}", program.display());
-        let mut child = command
-            .spawn()
-            .map_err(|error| Trouble::Final(failed(&error.to_string())))?;
-        let stdout = child.stdout.take().expect("it is piped");
-        let mut line = String::new();
-        let mut stdout = BufReader::new(stdout).take(4096);
-        let told = tokio::time::timeout(START_PATIENCE, stdout.read_line(&mut line)).await;
-        match (told, line.trim_end()) {
-            (Ok(Ok(_)), READY) => Ok(()),
-            (Ok(Ok(_)), "") => Err(Trouble::Passing(failed("it ended at once"))),
-            (Ok(Ok(_)), TAKEN) => Err(Trouble::Passing(failed("another one has not left yet"))),
-            (Ok(Ok(_)), reason) => Err(Trouble::Final(failed(reason))),
-            (Ok(Err(error)), _) => Err(Trouble::Passing(failed(&error.to_string()))),
-            (Err(_), _) => Err(Trouble::Final(failed("it didn't become ready in time"))),
-        }
-    }
-
-    /// Where the daemon's complaints go: a file in the state directory, or nowhere.
-    fn log(&self) -> Stdio {
-        protocol::state::directory(&self.env)
-            .and_then(|directory| {
-                unix::make_private_dir(&directory).ok()?;
-                unix::open_private(&directory.join("daemon.log")).ok()
-            })
-            .map_or_else(Stdio::null, Stdio::from)
+    /// One plain request.
+    async fn ask(&self, place: &Place, method: Method, endpoint: &str) -> Result<(), Greeting> {
+        let stream = self.dial(place).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(endpoint)
+            .header(HOST, "localhost")
+            .body(Empty::<Bytes>::new())
+            .expect("the request is fixed");
+        sender.send_request(request).await?;
+        Ok(())
     }
 }
 
+/// Connects to a socket of this user's.
+async fn dial(socket: &std::path::Path) -> Result<UnixStream, Greeting> {
+    let stream = match UnixStream::connect(socket).await {
+        Ok(stream) => stream,
+        Err(error) if is_absence(&error) => return Err(Greeting::NobodyThere),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Greeting::Refused(format!(
+                "{error}; where a sandbox blocks it, allow this path"
+            )));
+        }
+        Err(error) => return Err(Greeting::Refused(error.to_string())),
+    };
+    let peer = stream
+        .peer_cred()
+        .map_err(|error| Greeting::Refused(error.to_string()))?
+        .uid();
+    if peer != unix::user() {
+        return Err(Greeting::Refused(format!("it belongs to user {peer}")));
+    }
+    Ok(stream)
+}
+
 /// Why an attempt came to nothing.
-enum Trouble {
+#[derive(Debug)]
+pub(crate) enum Trouble {
     /// The next one may do better.
     Passing(String),
     /// It won't.
@@ -263,8 +288,12 @@ enum Greeting {
     NobodyThere,
     /// It died while it was being greeted.
     Died,
+    /// It makes room for a newer one.
+    Leaving,
     /// Something listens that is no daemon of ours.
     Refused(String),
+    /// None could be started.
+    NotStarted(Trouble),
 }
 
 impl Greeting {
@@ -273,9 +302,17 @@ impl Greeting {
             |what: &str| format!("the daemon's socket `{}`: {what}", place.socket.display());
         match self {
             Greeting::NobodyThere => Trouble::Passing(about("nobody listens on it")),
-            Greeting::Died => Trouble::Passing(about("the daemon died")),
+            Greeting::Died => Trouble::Final(about("what listens on it hangs up at once")),
+            Greeting::Leaving => Trouble::Passing(about("the daemon is leaving")),
             Greeting::Refused(reason) => Trouble::Final(about(&reason)),
+            Greeting::NotStarted(trouble) => trouble,
         }
+    }
+}
+
+impl From<Trouble> for Greeting {
+    fn from(trouble: Trouble) -> Greeting {
+        Greeting::NotStarted(trouble)
     }
 }
 
@@ -301,30 +338,4 @@ fn sibling() -> Result<PathBuf, String> {
         .map_err(|error| format!("this program's own path can't be told ({error})"))?;
     let name = format!("session-checkpointd{}", std::env::consts::EXE_SUFFIX);
     Ok(own.with_file_name(name))
-}
-
-/// The lock that whoever starts the daemon holds, beside the socket.
-async fn spawn_lock(place: &Place) -> Result<File, Trouble> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Trouble::Final(format!(
-            "the socket's directory `{}` can't be used: {error}",
-            place.directory.display()
-        ))
-    };
-    unix::make_private_dir(&place.directory).map_err(|error| failed(&error))?;
-    place.check(unix::user()).map_err(|error| failed(&error))?;
-    let path = place.starting();
-    let taking = tokio::task::spawn_blocking(move || {
-        let lock = unix::open_private(&path)?;
-        lock.lock()?;
-        Ok::<File, io::Error>(lock)
-    });
-    match tokio::time::timeout(START_PATIENCE, taking).await {
-        Ok(Ok(Ok(lock))) => Ok(lock),
-        Ok(Ok(Err(error))) => Err(failed(&error)),
-        Ok(Err(error)) => Err(failed(&error)),
-        Err(_) => Err(failed(
-            &"another program has been starting the daemon for too long",
-        )),
-    }
 }

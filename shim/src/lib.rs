@@ -1,13 +1,14 @@
 //! The MCP server that clients spawn: it forwards standard input and output to the daemon.
 //!
 //! It is small and dumb on purpose, since every open session has one: it finds the daemon or starts it
-//! (`connect`), says hello, and pumps lines (`relay`). What it understands of them is only what it
+//! (`connect`, `start`), says hello, and pumps lines (`relay`). What it understands of them is only what it
 //! takes to survive the daemon: the handshake and the requests that are not answered yet are kept
 //! (`conversation`), and said again to the next daemon. Where no daemon can be had, it becomes one for this client alone.
 
 mod connect;
 mod conversation;
 mod relay;
+mod start;
 #[cfg(unix)]
 mod unix;
 
@@ -18,8 +19,19 @@ use protocol::env::Env;
 
 use connect::{Daemon, Unreachable};
 
-/// Runs the shim until its client hangs up.
+/// Runs the shim until its client hangs up, or what its arguments ask for instead.
 pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if let Some(argument) = arguments.next() {
+        return match argument.to_str() {
+            Some("--version" | "-V") => {
+                print(&format!("session-checkpoint-mcp {}", protocol::VERSION))
+            }
+            _ => fail(
+                "an MCP client starts it without arguments, and speaks to its standard input; see `session-checkpointd --help` for what a person can do",
+            ),
+        };
+    }
     let env: Env = std::env::vars_os().collect();
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -55,6 +67,13 @@ fn go_embedded(daemon: &Daemon, unreachable: &Unreachable) -> ExitCode {
     };
     let error = unix::become_program(program, "--stdio");
     fail(&format!("could not run `{}` ({error})", program.display()))
+}
+
+fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 fn complain(message: &str) {

@@ -5,11 +5,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+/// Whether the clients are to do without a daemon.
+pub(crate) const EMBEDDED: bool = false;
+
+mod commands; // what a person can ask of the daemon
 mod drift; // what changed since, and what could not be told
 mod durability; // nothing lost
 mod files; // the file and what stands around it
 mod hostile; // a directory that came from somebody else
 mod input; // forgiving input, and refusals that teach
+mod lifecycle; // the daemon killed, frozen, replaced, lost; nobody there, or somebody else
 mod live; // the live picture is always what git would say
 mod live_git; // what git itself does to a live work tree
 mod main_job; // save, edit, load: the brief names what changed

@@ -235,10 +235,7 @@ impl Client {
     pub(crate) fn answer_to(&mut self, id: &Value) -> Value {
         loop {
             let Some(message) = self.next() else {
-                let mut complaints = String::new();
-                if let Some(stderr) = &mut self.child.stderr {
-                    let _read = stderr.read_to_string(&mut complaints);
-                }
+                let complaints = self.complaints();
                 panic!("the shim ended without answering {id}: {complaints}");
             };
             if message.get("method").is_some() {
@@ -314,6 +311,15 @@ impl Client {
     #[track_caller]
     pub(crate) fn list(&mut self, arguments: Value) -> ToolResult {
         self.call("list_session_checkpoints", arguments)
+    }
+
+    /// What the shim wrote to its standard error, once it has ended.
+    pub(crate) fn complaints(&mut self) -> String {
+        let mut complaints = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            let _read = stderr.read_to_string(&mut complaints);
+        }
+        complaints
     }
 
     /// Closes the shim's standard input.

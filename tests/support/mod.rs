@@ -102,12 +102,16 @@ impl World {
     }
 
     fn environment(&self) -> Vec<(&'static str, OsString)> {
-        vec![
+        let mut environment = vec![
             ("HOME", self.home().into()),
             ("PATH", std::env::var_os("PATH").unwrap_or_default()),
             ("SESSION_CHECKPOINT_SOCKET", self.socket().into()),
             ("SESSION_CHECKPOINT_STATE_DIR", self.state().into()),
-        ]
+        ];
+        if crate::EMBEDDED {
+            environment.push(("SESSION_CHECKPOINT_DAEMON", "off".into()));
+        }
+        environment
     }
 
     /// A client of the shim, to be configured and started.

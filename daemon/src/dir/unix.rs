@@ -224,18 +224,31 @@ impl Dir {
         }
     }
 
-    /// Takes the lock that `name` stands for, until `deadline`; `None` if somebody holds it all that time.
-    pub(crate) fn lock(&self, name: &str, deadline: Instant) -> io::Result<Option<Lock>> {
+    /// Takes the lock that `name` stands for, until `deadline`; the inner error, if somebody holds it all that time, is
+    /// their process id, where it is known.
+    pub(crate) fn lock(
+        &self,
+        name: &str,
+        deadline: Instant,
+    ) -> io::Result<Result<Lock, Option<u32>>> {
         let flags = OPEN | OFlags::CREATE | OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::openat(&self.0, name, flags, PRIVATE_FILE)?;
         loop {
             match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(Lock(file))),
+                Ok(()) => {
+                    let holder = format!("{:<10}\n", std::process::id());
+                    // It only helps those who wait in vain to say for whom.
+                    let _written = rustix::io::pwrite(&file, holder.as_bytes(), 0);
+                    return Ok(Ok(Lock(file)));
+                }
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             if Instant::now() >= deadline {
-                return Ok(None);
+                let mut holder = [0; 10];
+                let read = rustix::io::pread(&file, &mut holder, 0).unwrap_or(0);
+                let holder = str::from_utf8(&holder[..read]).ok();
+                return Ok(Err(holder.and_then(|pid| pid.trim().parse().ok())));
             }
             std::thread::sleep(LOCK_POLL);
         }

@@ -1,0 +1,200 @@
+//! `service`: units for the service manager, which then has the socket and starts the daemon when a client comes.
+//!
+//! The units are those of `systemd/` and `launchd/` in the repository, with this program's path and the socket's
+//! place put in.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Subcommand;
+
+use crate::cli::print;
+use crate::config::Config;
+
+/// What to do with the units.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Write the units and enable them.
+    Install,
+    /// Disable the units and remove them.
+    Uninstall,
+    /// Say whether they are there, and whether they are active.
+    Status,
+}
+
+/// Does it, by the service manager of this system.
+pub(super) fn act(config: &Config, action: Action) -> Result<(), String> {
+    let manager = Manager::of(config)?;
+    match action {
+        Action::Install => install(&manager),
+        Action::Uninstall => uninstall(&manager),
+        Action::Status => status(&manager),
+    }
+}
+
+/// A service manager, as far as it matters here.
+struct Manager {
+    /// The units: where they belong, and what they hold.
+    units: Vec<(PathBuf, String)>,
+    /// What makes them known, and what makes them forgotten.
+    enable: Vec<Vec<String>>,
+    disable: Vec<Vec<String>>,
+    /// What tells whether they are active.
+    ask: Vec<String>,
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+impl Manager {
+    #[cfg(not(target_os = "macos"))]
+    fn of(config: &Config) -> Result<Manager, String> {
+        let base = config
+            .env
+            .get("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+            .or_else(|| Some(config.home.as_ref()?.join(".config")))
+            .ok_or("there is no home directory to put units in")?;
+        let directory = base.join("systemd/user");
+        let program = systemd_word(&own_program()?)?;
+        let service = include_str!("../../units/session-checkpoint.service").replace(
+            "ExecStart=%h/.cargo/bin/session-checkpointd ",
+            &format!("ExecStart={program} "),
+        );
+        let socket = include_str!("../../units/session-checkpoint.socket").to_owned();
+        Ok(Manager {
+            units: vec![
+                (directory.join("session-checkpoint.socket"), socket),
+                (directory.join("session-checkpoint.service"), service),
+            ],
+            enable: vec![
+                words("systemctl --user daemon-reload"),
+                words("systemctl --user enable --now session-checkpoint.socket"),
+            ],
+            disable: vec![words(
+                "systemctl --user disable --now session-checkpoint.socket session-checkpoint.service",
+            )],
+            ask: words("systemctl --user is-active session-checkpoint.socket"),
+        })
+    }
+
+    #[cfg(target_os = "macos")]
+    fn of(config: &Config) -> Result<Manager, String> {
+        let home = config
+            .home
+            .as_ref()
+            .ok_or("there is no home directory to put an agent in")?;
+        let path = home.join("Library/LaunchAgents/session-checkpoint.plist");
+        let place = config.place().map_err(|error| error.to_string())?;
+        crate::unix::make_private_dir(&place.directory)
+            .map_err(|error| format!("could not make `{}` ({error})", place.directory.display()))?;
+        let agent = include_str!("../../units/session-checkpoint.plist")
+            .replace(
+                "/usr/local/bin/session-checkpointd",
+                &xml(&own_program()?.to_string_lossy()),
+            )
+            .replace(
+                "/tmp/session-checkpoint/daemon.sock",
+                &xml(&place.socket.to_string_lossy()),
+            );
+        let domain = format!("gui/{}", crate::unix::user());
+        let mut enable = words(&format!("launchctl bootstrap {domain}"));
+        enable.push(path.to_string_lossy().into_owned());
+        Ok(Manager {
+            units: vec![(path, agent)],
+            enable: vec![enable],
+            disable: vec![words(&format!(
+                "launchctl bootout {domain}/session-checkpoint"
+            ))],
+            ask: words(&format!("launchctl print {domain}/session-checkpoint")),
+        })
+    }
+}
+
+fn install(manager: &Manager) -> Result<(), String> {
+    for (path, text) in &manager.units {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(directory)
+            .and_then(|()| std::fs::write(path, text))
+            .map_err(|error| format!("could not write `{}` ({error})", path.display()))?;
+        print(&format!("wrote {}", path.display()))?;
+    }
+    for command in &manager.enable {
+        run(command)?;
+    }
+    print(
+        "installed: the next client is served by it; a daemon that a client started leaves by itself",
+    )
+}
+
+fn uninstall(manager: &Manager) -> Result<(), String> {
+    let disabled: Result<Vec<()>, String> = manager.disable.iter().map(|one| run(one)).collect();
+    for (path, _) in &manager.units {
+        match std::fs::remove_file(path) {
+            Ok(()) => print(&format!("removed {}", path.display()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("could not remove `{}` ({error})", path.display())),
+        }
+    }
+    disabled.map(|_| ())
+}
+
+fn status(manager: &Manager) -> Result<(), String> {
+    for (path, text) in &manager.units {
+        let state = match std::fs::read_to_string(path) {
+            Ok(there) if there == *text => "installed",
+            Ok(_) => {
+                "installed, and not as this version writes it: `session-checkpointd service install` renews it"
+            }
+            Err(_) => "not installed",
+        };
+        print(&format!("{}: {state}", path.display()))?;
+    }
+    let active = run(&manager.ask).is_ok();
+    print(if active { "active" } else { "not active" })
+}
+
+/// Runs one of the service manager's own commands.
+fn run(command: &[String]) -> Result<(), String> {
+    let line = command.join(" ");
+    let (program, arguments) = command.split_first().expect("a command has a program");
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("could not run `{line}` ({error})"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{line}` failed: {}", said.trim()))
+}
+
+fn own_program() -> Result<PathBuf, String> {
+    std::env::current_exe()
+        .map_err(|error| format!("this program's own path can't be told ({error})"))
+}
+
+/// A path as a word of a unit's command: quoted, and with nothing in it for systemd to expand.
+/// <https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines>
+#[cfg(not(target_os = "macos"))]
+fn systemd_word(path: &Path) -> Result<String, String> {
+    let text = path
+        .to_str()
+        .filter(|text| !text.contains(char::is_control))
+        .ok_or("this program's path can't be written into a unit")?;
+    let text = text
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('%', "%%")
+        .replace('$', "$$");
+    Ok(format!("\"{text}\""))
+}
+
+#[cfg(target_os = "macos")]
+fn xml(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}

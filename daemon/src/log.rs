@@ -1,0 +1,92 @@
+//! The daemon's log: standard error, our own events alone, and never more than [`MAX_LOG`] of it in a file.
+//!
+//! The protocol library would log what clients send, so only this crate's events are written, and those name
+//! tools, roots and durations, never what a checkpoint says. A panic is logged by its place: its message may quote.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use protocol::state;
+use tracing_subscriber::filter::{EnvFilter, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt};
+
+use crate::config::Config;
+
+/// The most that the log may hold, in bytes; what it held before is kept once, beside it.
+const MAX_LOG: u64 = 1024 * 1024;
+
+/// Starts it.
+pub(crate) fn start(config: &Config) {
+    let filter = config
+        .env
+        .get(protocol::env::LOG)
+        .and_then(|filter| filter.to_str())
+        .and_then(|filter| EnvFilter::try_new(filter).ok())
+        .unwrap_or_else(|| EnvFilter::new("info"));
+    let ours = filter_fn(|metadata| metadata.target().starts_with("daemon"));
+    let log = Log {
+        file: config.state().map(|state| state.join(state::LOG_FILE)),
+    };
+    let layer = fmt::layer()
+        .with_writer(log)
+        .with_ansi(false)
+        .with_filter(filter)
+        .with_filter(ours);
+    tracing_subscriber::registry().with(layer).init();
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!("a bug: panicked at {}", place.unwrap_or_default());
+    }));
+}
+
+/// Standard error, which a shim has made the log file.
+struct Log {
+    file: Option<PathBuf>,
+}
+
+impl Log {
+    /// Keeps what is there aside and begins again, once it is too much.
+    fn bound(&self) -> io::Result<()> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        let stderr = rustix::fs::fstat(io::stderr().as_fd())?;
+        let is_log = rustix::fs::FileType::from_raw_mode(stderr.st_mode).is_file()
+            && rustix::fs::stat(path)
+                .is_ok_and(|log| (log.st_dev, log.st_ino) == (stderr.st_dev, stderr.st_ino));
+        if !is_log || stderr.st_size.cast_unsigned() < MAX_LOG {
+            return Ok(());
+        }
+        std::fs::copy(path, path.with_extension("log.old"))?;
+        // It was opened for appending, so the next line is its first.
+        File::options().write(true).open(path)?.set_len(0)
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Stderr;
+
+    fn make_writer(&'a self) -> Stderr {
+        // A log that can't be bounded is still better than none.
+        drop(self.bound());
+        Stderr
+    }
+}
+
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A full disk or a closed terminal must not stop the daemon.
+        Ok(io::stderr().write(bytes).unwrap_or(bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
