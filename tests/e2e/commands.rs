@@ -85,7 +85,7 @@ fn doctor_checks_the_chain_and_says_what_to_do() {
 
     repo.write(
         ".mcp.json",
-        &json!({"mcpServers": {"c": {"command": "session-checkpoint-mcp"}}}).to_string(),
+        json!({"mcpServers": {"c": {"command": "session-checkpoint-mcp"}}}).to_string(),
     );
     let (_, said) = doctor();
     assert!(

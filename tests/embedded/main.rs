@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
 
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "the harness serves the other tests as well"
+)]
 #[path = "../support/mod.rs"]
 mod support;
 
