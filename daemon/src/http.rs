@@ -3,6 +3,7 @@
 //! `curl --unix-socket … http://localhost/v1/status` works. After `GET /v1/mcp` with `Upgrade:
 //! session-checkpoint` the stream is the shim's hello line, ours, and then the client's JSON-RPC.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use protocol::hello::{self, Build, Hello, Status, Welcome};
+use protocol::hello::{self, Build, Hello, SessionStart, Status, Welcome};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -74,6 +75,7 @@ impl Service {
             .route(hello::STATUS_ENDPOINT, get(status))
             .route(hello::SHUTDOWN_ENDPOINT, post(shutdown))
             .route(hello::MCP_ENDPOINT, get(upgrade))
+            .route(hello::HOOK_ENDPOINT, post(session_start))
             .with_state(self.clone())
     }
 
@@ -139,6 +141,18 @@ async fn status(State(service): State<Service>) -> Json<Status> {
 
 async fn shutdown(State(service): State<Service>) -> StatusCode {
     service.0.stop.cancel();
+    StatusCode::ACCEPTED
+}
+
+/// The project is looked at before the session's first call.
+async fn session_start(
+    State(service): State<Service>,
+    Json(word): Json<SessionStart>,
+) -> StatusCode {
+    let tools = service.0.tools.clone();
+    service.0.tasks.spawn(async move {
+        tools.expect_call(OsString::from(word.root).into()).await;
+    });
     StatusCode::ACCEPTED
 }
 

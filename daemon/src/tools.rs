@@ -133,6 +133,20 @@ impl Tools {
         Ok(Resolved { identity, root })
     }
 
+    /// Looks at a project that is about to be worked on, unless it is none.
+    pub(crate) async fn expect_call(&self, root: PathBuf) {
+        let home = self.home.clone();
+        let project = tokio::task::spawn_blocking(move || {
+            let nobody = Env::default();
+            roots::offered(&[], &nobody, false, Some(&root), home.as_deref()).ok()
+        });
+        if let Ok(Some(project)) = project.await {
+            self.worktrees
+                .settle(&project.path, Vec::new(), Vec::new())
+                .await;
+        }
+    }
+
     /// The session that the hook named for the client's process. Read at each call: it changes with an
     /// in-session `/resume`.
     fn hooks_word(&self, ancestry: &Ancestry) -> Option<SessionId> {

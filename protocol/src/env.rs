@@ -26,6 +26,8 @@ pub const DAEMON: &str = "SESSION_CHECKPOINT_DAEMON";
 /// A tracing filter.
 pub const LOG: &str = "SESSION_CHECKPOINT_LOG";
 
+/// The client's process, set by Claude Code for its hooks.
+pub const CLAUDE_PID: &str = "CLAUDE_PID";
 /// `off`, `0`, `false` or `no`: the SessionStart hook says nothing to the model.
 pub const NUDGE: &str = "SESSION_CHECKPOINT_NUDGE";
 /// For tests of debug builds alone: the build to pass for.

@@ -24,6 +24,8 @@ pub const MCP_ENDPOINT: &str = "/v1/mcp";
 pub const STATUS_ENDPOINT: &str = "/v1/status";
 /// `POST`: finish what is running and leave.
 pub const SHUTDOWN_ENDPOINT: &str = "/v1/shutdown";
+/// `POST`, with a [`SessionStart`]: a session begins there.
+pub const HOOK_ENDPOINT: &str = "/v1/hooks/session-start";
 /// The protocol named in the HTTP upgrade.
 pub const UPGRADE: &str = "session-checkpoint";
 
@@ -123,6 +125,13 @@ pub struct Welcome {
     pub version: String,
     /// The daemon's process id.
     pub pid: u32,
+}
+
+/// What the SessionStart hook tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionStart {
+    /// The project.
+    pub root: OsText,
 }
 
 /// What `GET /v1/status` answers.

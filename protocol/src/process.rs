@@ -82,10 +82,21 @@ fn await_exit(_pid: u32) {
 #[cfg(unix)]
 const POLL: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// A process, with the boot of the machine that it belongs to: together they name it for good.
+#[cfg(unix)]
+pub fn identify(pid: u32) -> Option<(String, Process)> {
+    Some((boot()?, process(pid)?.0))
+}
+
+#[cfg(unix)]
+fn boot() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(boot.trim().to_owned())
+}
+
 /// The processes that led to this one, as `/proc` tells; none where it doesn't.
 #[cfg(unix)]
 fn ancestry() -> Ancestry {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut processes = Vec::new();
     let mut next = Some(std::os::unix::process::parent_id());
     while let Some(pid) = next.filter(|pid| *pid > 0 && processes.len() < GENERATIONS) {
@@ -96,7 +107,7 @@ fn ancestry() -> Ancestry {
         next = Some(parent);
     }
     Ancestry {
-        boot: boot.trim().to_owned(),
+        boot: boot().unwrap_or_default(),
         processes,
     }
 }

@@ -68,6 +68,11 @@ pub fn entry_file(boot: &str, pid: u32, start: u64) -> String {
     format!("{boot}-{pid}-{start}.json")
 }
 
+/// The process that an entry of this name is about.
+pub fn pid_of(name: &str) -> Option<u32> {
+    name.strip_suffix(".json")?.split('-').nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,11 @@
 //! (`connect`, `start`), says hello, and pumps lines (`relay`). What it understands of them is only what it
 //! takes to survive the daemon: the handshake and the requests that are not answered yet are kept
 //! (`conversation`), and said again to the next daemon. Where no daemon can be had, it becomes one for this client alone.
+//! The same program is what Claude Code runs as a hook (`hook`).
 
 mod connect;
 mod conversation;
+mod hook;
 mod relay;
 mod start;
 #[cfg(unix)]
@@ -18,6 +20,7 @@ use std::process::ExitCode;
 use protocol::env::Env;
 
 use connect::{Daemon, Unreachable};
+use hook::Hook;
 
 /// Runs the shim until its client hangs up, or what its arguments ask for instead.
 pub fn main() -> ExitCode {
@@ -26,6 +29,15 @@ pub fn main() -> ExitCode {
         return match argument.to_str() {
             Some("--version" | "-V") => {
                 print(&format!("session-checkpoint-mcp {}", protocol::VERSION))
+            }
+            Some("hook") => {
+                let hook = arguments.next().as_deref().and_then(Hook::named);
+                let env = std::env::vars_os().collect();
+                // Whatever happens, a hook succeeds.
+                if let Some(said) = hook.and_then(|hook| hook::run(hook, env)) {
+                    let _printed = print(&said);
+                }
+                ExitCode::SUCCESS
             }
             _ => fail(
                 "an MCP client starts it without arguments, and speaks to its standard input; see `session-checkpointd --help` for what a person can do",

@@ -121,6 +121,14 @@ impl World {
         ClientBuilder::new(command)
     }
 
+    /// A client whose shim is not its child, as behind `npx` and other wrappers.
+    pub(crate) fn client_behind_a_shell(&self, cwd: impl AsRef<Path>) -> ClientBuilder {
+        let mut command = self.command("sh");
+        command.args(["-c", "\"$0\"; true", SHIM]);
+        command.current_dir(cwd.as_ref());
+        ClientBuilder::new(command)
+    }
+
     /// Runs the daemon's command line to its end.
     pub(crate) fn daemon_command(&self, arguments: &[&str]) -> Output {
         self.command(DAEMON)
