@@ -118,6 +118,19 @@ fn read_object() -> Option<Vec<u8>> {
     }
 }
 
+/// An input as somebody may have sent it.
+#[cfg(fuzzing)]
+pub(crate) fn try_input(bytes: &[u8]) {
+    let mut object = Object::default();
+    let end = bytes
+        .iter()
+        .position(|byte| object.take(*byte) != Progress::Open);
+    let whole = &bytes[..end.map_or(bytes.len(), |end| end + 1)];
+    let input: Input = serde_json::from_slice(whole).unwrap_or_default();
+    let said = guard(&input);
+    assert!(said.is_none_or(|said| said.len() < 10_000));
+}
+
 /// Where a JSON object ends, found byte by byte.
 #[derive(Default)]
 struct Object {

@@ -81,6 +81,15 @@ fn go_embedded(daemon: &Daemon, unreachable: &Unreachable) -> ExitCode {
     fail(&format!("could not run `{}` ({error})", program.display()))
 }
 
+/// What the fuzz targets reach that nobody else needs.
+#[cfg(fuzzing)]
+pub mod fuzz {
+    /// A hook's input as somebody may have sent it.
+    pub fn hook(bytes: &[u8]) {
+        crate::hook::try_input(bytes);
+    }
+}
+
 fn print(text: &str) -> ExitCode {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,6 @@
+//! Any bytes as a hook of JSON-RPC.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| shim::fuzz::hook(bytes));
