@@ -195,6 +195,8 @@ fn tools(
     let place = config.place().ok();
     let notes = replay::Notes::open(place.as_ref());
     let (actor, thread) = actor::Actor::start(notes).map_err(RunError::Actor)?;
+    // Some milliseconds that the first save need not wait for.
+    std::thread::spawn(checkpoint::redact::prepare);
     let state = config.state();
     let worktrees = match jar {
         Some(jar) => worktree::Worktrees::watching(jar, state.as_deref()),
