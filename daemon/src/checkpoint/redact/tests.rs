@@ -93,7 +93,11 @@ fn every_rule_finds_what_its_examples_mark_and_nothing_else() {
             });
             if !is_right {
                 let (text, _) = marked(&compose(example, &mut dice));
-                wrong.push(format!("{}: {example}\n    {}", rule.source, redact(&text).0));
+                wrong.push(format!(
+                    "{}: {example}\n    {}",
+                    rule.source,
+                    redact(&text).0
+                ));
             }
         }
     }
