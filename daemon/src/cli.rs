@@ -101,18 +101,18 @@ pub fn main() -> ExitCode {
         Some(Command::Service { action }) => service::act(&config, action),
         Some(Command::Demo) => demo::play(),
         Some(Command::Completions { shell }) => {
+            let mut script = Vec::new();
             let mut command = Cli::command();
-            clap_complete::generate(
-                shell,
-                &mut command,
-                "session-checkpointd",
-                &mut io::stdout(),
-            );
-            Ok(())
+            clap_complete::generate(shell, &mut command, "session-checkpointd", &mut script);
+            print(String::from_utf8_lossy(&script).trim_end())
         }
-        Some(Command::Man) => clap_mangen::Man::new(Cli::command())
-            .render(&mut io::stdout())
-            .map_err(|error| format!("could not write ({error})")),
+        Some(Command::Man) => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command())
+                .render(&mut page)
+                .map_err(|error| format!("could not write ({error})"))
+                .and_then(|()| print(String::from_utf8_lossy(&page).trim_end()))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -130,12 +130,13 @@ enum Serve {
 }
 
 fn serve(config: &Config, how: Serve) -> Result<(), String> {
+    unix::reset_signals();
     unix::make_private();
     if let Serve::Socket { detached: true, .. } = how {
         unix::detach().map_err(|error| format!("could not let go of the terminal ({error})"))?;
     }
     unix::raise_file_limit();
-    log::start(config);
+    log::start(config, matches!(how, Serve::Stdio { .. }));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

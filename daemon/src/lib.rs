@@ -134,7 +134,8 @@ async fn run(config: &Config, detached: bool, idle: Duration) -> Result<(), RunE
 /// `connection` that it had there.
 async fn embedded(config: &Config, connection: Option<Uuid>) -> Result<(), RunError> {
     // It lives as long as its client, and watching is for those who stay.
-    let (tools, thread) = tools(config, None)?;
+    let (mut tools, thread) = tools(config, None)?;
+    tools.takes_over = connection.is_some();
     let hello = protocol::process::hello(connection.unwrap_or_else(Uuid::new_v4), &config.env);
     let stop = CancellationToken::new();
     let reader = BufReader::new(tokio::io::stdin());
@@ -165,16 +166,20 @@ async fn told_to_leave() {
 }
 
 /// Returns when the client's process is gone, and has not closed the pipe because somebody else holds it open too.
-async fn parents_end() {
+fn parents_end() -> impl Future<Output = ()> {
     let gone = Arc::new(Notify::new());
     let told = gone.clone();
+    // Asked for now: it may be gone before the thread runs.
+    let parent = std::os::unix::process::parent_id();
     std::thread::spawn(move || {
-        protocol::process::wait_for_parents_end();
+        protocol::process::wait_for_end_of(parent);
         told.notify_one();
     });
-    gone.notified().await;
-    // Its launcher may have gone alone; then it closes the pipe some time.
-    tokio::time::sleep(ORPHAN_PATIENCE).await;
+    async move {
+        gone.notified().await;
+        // Its launcher may have gone alone; then it closes the pipe some time.
+        tokio::time::sleep(ORPHAN_PATIENCE).await;
+    }
 }
 
 /// What the fuzz targets reach that nobody else needs.
@@ -207,6 +212,7 @@ fn tools(
         worktrees,
         home: config.home.clone(),
         state,
+        takes_over: false,
     };
     Ok((tools, thread))
 }

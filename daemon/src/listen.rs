@@ -17,6 +17,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use protocol::hello::Build;
 use protocol::socket::{Place, SocketError};
 use protocol::state::{self, DaemonFile};
+use rustix::fs::OFlags;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 
@@ -24,7 +25,7 @@ use crate::config::Config;
 use crate::unix;
 
 /// How long a daemon that is about to leave is waited for, by whoever is to take its place.
-const LOCK_PATIENCE: Duration = Duration::from_secs(4);
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// How often its lock is tried: `flock` has no timeout.
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// How often the socket is looked at where it can't be watched.
@@ -82,14 +83,16 @@ impl Listener {
         }
         let daemon_file = match config.state() {
             Some(state) => {
+                // Who names a socket wants that one, whatever else runs.
+                let is_apart = place.explicit || activated.is_some();
+                let deadline = if is_apart { Instant::now() } else { deadline };
                 let taken = take_state(&state, deadline, &place.socket);
                 match taken {
                     Ok(lock) => {
                         locks.push(lock);
                         Some(state.join(state::DAEMON_FILE))
                     }
-                    // Who names a socket wants that one, whatever else runs.
-                    Err(ListenError::Taken(_)) if place.explicit || activated.is_some() => None,
+                    Err(ListenError::Taken(_)) if is_apart => None,
                     Err(error @ ListenError::Taken(_)) => return Err(error),
                     // Without a state directory there is no second environment to agree with.
                     Err(_) => None,
@@ -197,7 +200,7 @@ fn lock(path: &Path, deadline: Instant, socket: &Path) -> Result<File, ListenErr
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
         .open(path)
         .map_err(failed("open", path))?;
     loop {

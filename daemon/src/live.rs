@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gix::bstr::{BString, ByteSlice as _};
 use protocol::files;
@@ -37,6 +37,8 @@ pub(crate) struct Project {
     pub(crate) pending: Option<Arc<Pending>>,
     state: State,
     contents: Contents,
+    /// When the picture was last brought up to date: whoever came before that began needs nothing newer.
+    current_at: Option<Instant>,
 }
 
 enum State {
@@ -82,6 +84,7 @@ impl Project {
             watcher,
             state: State::Cold,
             contents: Contents::new(cache),
+            current_at: None,
         }
     }
 
@@ -102,14 +105,21 @@ impl Project {
         }
     }
 
-    /// Brings the picture up to this moment and hands it to `use_it`; `None` outside git.
+    /// Brings the picture up to `arrived`, when somebody began to wait, and hands it to `use_it`; `None` outside git.
     pub(crate) fn settled<T>(
         &mut self,
+        arrived: Instant,
         late: &Arc<AtomicBool>,
         use_it: impl FnOnce(Picture<'_>, &mut Contents) -> T,
     ) -> Result<Option<T>, GitError> {
         self.contents.begin();
-        self.bring_up_to_date(late)?;
+        let is_current = self.current_at.is_some_and(|current| current >= arrived);
+        if !is_current || !matches!(self.state, State::Live(_)) {
+            let begun = Instant::now();
+            self.current_at = None;
+            self.bring_up_to_date(late)?;
+            self.current_at = Some(begun);
+        }
         if let State::Live(live) = &self.state {
             let picture = Picture {
                 head: live.repository.head()?,
@@ -161,7 +171,7 @@ impl Project {
             return;
         }
         let root = &self.root.clone();
-        let settled = self.settled(late, |picture, contents| {
+        let settled = self.settled(Instant::now(), late, |picture, contents| {
             let hash = picture.repository.hash_kind();
             let listed = picture.listed.unwrap_or_default();
             for file in &listed.changed {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use protocol::state;
 use tracing_subscriber::filter::{EnvFilter, filter_fn};
@@ -20,17 +21,21 @@ use crate::config::Config;
 /// The most that the log may hold, in bytes; what it held before is kept once, beside it.
 const MAX_LOG: u64 = 1024 * 1024;
 
-/// Starts it.
-pub(crate) fn start(config: &Config) {
+/// Lines that may wait for a reader of standard error.
+const WAITING: usize = 256;
+
+/// Starts it. Beside a client, whose pipe may have no reader, only what is wrong is told, and nothing waits for it.
+pub(crate) fn start(config: &Config, beside_client: bool) {
     let filter = config
         .env
         .get(protocol::env::LOG)
         .and_then(|filter| filter.to_str())
         .and_then(|filter| EnvFilter::try_new(filter).ok())
-        .unwrap_or_else(|| EnvFilter::new("info"));
+        .unwrap_or_else(|| EnvFilter::new(if beside_client { "warn" } else { "info" }));
     let ours = filter_fn(|metadata| metadata.target().starts_with("daemon"));
     let log = Log {
         file: config.state().map(|state| state.join(state::LOG_FILE)),
+        teller: beside_client.then(teller),
     };
     let layer = fmt::layer()
         .with_writer(log)
@@ -44,9 +49,21 @@ pub(crate) fn start(config: &Config) {
     }));
 }
 
+/// A thread that writes to standard error, however long that takes.
+fn teller() -> SyncSender<Vec<u8>> {
+    let (teller, lines) = sync_channel::<Vec<u8>>(WAITING);
+    std::thread::spawn(move || {
+        for line in lines {
+            let _written = io::stderr().write_all(&line);
+        }
+    });
+    teller
+}
+
 /// Standard error, which a shim has made the log file.
 struct Log {
     file: Option<PathBuf>,
+    teller: Option<SyncSender<Vec<u8>>>,
 }
 
 impl Log {
@@ -69,21 +86,26 @@ impl Log {
 }
 
 impl<'a> MakeWriter<'a> for Log {
-    type Writer = Stderr;
+    type Writer = Stderr<'a>;
 
-    fn make_writer(&'a self) -> Stderr {
+    fn make_writer(&'a self) -> Stderr<'a> {
         // A log that can't be bounded is still better than none.
         drop(self.bound());
-        Stderr
+        Stderr(self.teller.as_ref())
     }
 }
 
-struct Stderr;
+struct Stderr<'a>(Option<&'a SyncSender<Vec<u8>>>);
 
-impl Write for Stderr {
+impl Write for Stderr<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A full disk or a closed terminal must not stop the daemon.
-        Ok(io::stderr().write(bytes).unwrap_or(bytes.len()))
+        match self.0 {
+            // One line too many is lost, and no call.
+            Some(teller) => drop(teller.try_send(bytes.to_vec())),
+            // A full disk or a closed terminal must not stop the daemon.
+            None => return Ok(io::stderr().write(bytes).unwrap_or(bytes.len())),
+        }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::checkpoint::format::{self, FormatError};
 use crate::checkpoint::model::Checkpoint;
 use crate::dir::{Dir, Lock, ReadError};
+use crate::unix;
 
 /// How long a writer waits for another one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(4);
@@ -73,7 +74,7 @@ pub(crate) async fn list(root: PathBuf) -> Result<(Vec<Found>, Vec<String>), Loa
 pub(crate) enum DirectoryError {
     #[error("`{}` is not a directory (a link or a file stands in its place): move it away", .0.display())]
     NotADirectory(PathBuf),
-    #[error("could not {verb} `{}` ({source})", .path.display())]
+    #[error("could not {verb} `{}` ({source}{})", .path.display(), owner(.path, .source))]
     Io {
         verb: &'static str,
         path: PathBuf,
@@ -86,7 +87,7 @@ pub(crate) enum DirectoryError {
 pub(crate) enum SaveError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    #[error("{} has held the lock `{}` for {} seconds; try again{}", who(.holder), .path.display(), LOCK_PATIENCE.as_secs(), thaw(.holder))]
+    #[error("{} has held the lock `{}` for {} seconds{}", who(.holder), .path.display(), LOCK_PATIENCE.as_secs(), thaw(.holder))]
     Locked { path: PathBuf, holder: Option<u32> },
     #[error("{0}")]
     Refused(String),
@@ -95,12 +96,27 @@ pub(crate) enum SaveError {
     /// The new file is in its place; whether it would survive a power cut is not known.
     #[error("`{}` was replaced, but its directory could not be synced ({source})", .path.display())]
     NotDurable { path: PathBuf, source: io::Error },
-    #[error("could not {verb} `{}` ({source})", .path.display())]
+    #[error("could not {verb} `{}` ({source}{})", .path.display(), owner(.path, .source))]
     Io {
         verb: &'static str,
         path: PathBuf,
         source: io::Error,
     },
+}
+
+/// Whose it is that may not be used, where it is somebody else's (a run under `sudo` leaves such things behind).
+fn owner(path: &Path, error: &io::Error) -> String {
+    let denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let owner = path
+        .ancestors()
+        .find_map(unix::owner)
+        .filter(|owner| denied && *owner != unix::user());
+    owner.map_or(String::new(), |owner| {
+        format!(
+            "; it belongs to user {owner}, and this is user {}",
+            unix::user()
+        )
+    })
 }
 
 fn who(holder: &Option<u32>) -> String {
@@ -109,7 +125,7 @@ fn who(holder: &Option<u32>) -> String {
 
 fn thaw(holder: &Option<u32>) -> String {
     holder.map_or(String::new(), |pid| {
-        format!(" (if that process is stopped, `kill -CONT {pid}` lets it go on)")
+        format!("; if it is stopped, `kill -CONT {pid}` lets it go on")
     })
 }
 

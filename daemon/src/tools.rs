@@ -64,6 +64,8 @@ pub(crate) struct Tools {
     pub(crate) home: Option<PathBuf>,
     /// Where the SessionStart hook leaves its word.
     pub(crate) state: Option<PathBuf>,
+    /// Whether they go on for a daemon that doesn't answer any more.
+    pub(crate) takes_over: bool,
 }
 
 /// Arguments that every tool has, resolved.

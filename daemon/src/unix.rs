@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// The effective user.
 pub(crate) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Whose a file is.
+pub(crate) fn owner(path: &Path) -> Option<u32> {
+    Some(path.symlink_metadata().ok()?.uid())
 }
 
 /// Makes a directory for this user alone, unless it exists.
@@ -22,6 +27,29 @@ pub(crate) fn make_private_dir(path: &Path) -> io::Result<()> {
     {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Takes signals as a program expects to find them, whatever whoever started it blocked or ignored; but a file that may
+/// not grow further is an error to tell, and not the end.
+#[expect(unsafe_code, reason = "no safe interface has the signal mask")]
+pub(crate) fn reset_signals() {
+    // SAFETY: called first of all, before there is a second thread; the set is initialised before it is used, and the
+    // dispositions are the system's own.
+    unsafe {
+        let mut none = std::mem::MaybeUninit::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        for signal in [
+            libc::SIGHUP,
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGCHLD,
+            libc::SIGALRM,
+        ] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 

@@ -138,10 +138,11 @@ impl Worktrees {
     async fn ask(&self, root: &Path, asked: Asked) -> (Facts, Since) {
         let kept = self.kept(root);
         let asked = Arc::new(asked);
+        let arrived = Instant::now();
         let (place, question) = (root.to_path_buf(), asked.clone());
         let whole = bounded(move |late| {
             let mut project = lock(&kept.project);
-            examine(&mut project, &place, &question, late)
+            examine(&mut project, &place, &question, arrived, late)
         });
         match whole.await {
             Some(answer) => answer,
@@ -260,9 +261,10 @@ fn examine(
     project: &mut Project,
     root: &Path,
     asked: &Asked,
+    arrived: Instant,
     late: &Arc<AtomicBool>,
 ) -> (Facts, Since) {
-    let settled = project.settled(late, |picture, contents| {
+    let settled = project.settled(arrived, late, |picture, contents| {
         look(root, asked, picture, contents, late)
     });
     let (mut facts, since) = match settled {

@@ -42,12 +42,11 @@ pub fn running_daemon(state: &Path) -> Option<DaemonFile> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Returns when the process that started this one is gone: a client that was killed can't close a pipe that somebody
+/// Returns when `parent`, the process that started this one, is gone: a client that was killed can't close a pipe that somebody
 /// else holds open too (MCP behind `npx` and shell wrappers). A process that is nobody's child waits for ever.
 #[cfg(unix)]
-pub fn wait_for_parents_end() {
+pub fn wait_for_end_of(parent: u32) {
     use std::os::unix::process::parent_id;
-    let parent = parent_id();
     if parent <= 1 {
         std::thread::park();
     }

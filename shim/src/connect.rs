@@ -26,7 +26,7 @@ use crate::unix;
 /// How long a daemon may take to answer the hello.
 const HELLO_PATIENCE: Duration = Duration::from_millis(500);
 /// How long daemons that die or leave while they are being reached are put up with.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// How often one is started for that; one that can't run must not be started for ever.
 const MAX_STARTS: usize = 5;
 /// How often something may accept a connection and hang up; no daemon of ours does.

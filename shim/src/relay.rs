@@ -67,14 +67,16 @@ async fn told_to_leave() {
     }
 }
 
-async fn parents_end() {
+fn parents_end() -> impl Future<Output = ()> {
     let gone = Arc::new(Notify::new());
     let told = gone.clone();
+    // Asked for now: it may be gone before the thread runs.
+    let parent = std::os::unix::process::parent_id();
     std::thread::spawn(move || {
-        protocol::process::wait_for_parents_end();
+        protocol::process::wait_for_end_of(parent);
         told.notify_one();
     });
-    gone.notified().await;
+    async move { gone.notified().await }
 }
 
 type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Stream, Unreachable>> + 'a>>;
@@ -282,7 +284,9 @@ impl Relay<'_> {
             Unreachable::Failed(reason) => reason,
             Unreachable::Off => "it is switched off".to_owned(),
         };
-        crate::complain(&format!("{reason}; going on without a daemon"));
+        // Nobody may be reading it.
+        let complaint = format!("{reason}; going on without a daemon");
+        std::thread::spawn(move || crate::complain(&complaint));
         match self.daemon.start_embedded() {
             Ok(stream) => self.say_again(stream).await,
             Err(error) => {

@@ -20,7 +20,7 @@ use crate::connect::{Daemon, Stream, Trouble};
 use crate::unix;
 
 /// How long a daemon may take to start, and the herd to pass the lock.
-const START_PATIENCE: Duration = Duration::from_secs(5);
+const START_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The variables that a daemon is started with; it serves every client, so nothing of this one's is in them.
 const DAEMON_VARIABLES: [&str; 12] = [

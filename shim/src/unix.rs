@@ -32,11 +32,13 @@ pub(crate) fn make_private_dir(path: &Path) -> io::Result<()> {
 
 /// Opens a file of this user's for appending, whoever may read along.
 pub(crate) fn open_private(path: &Path) -> io::Result<File> {
+    // What is no file must not keep anybody waiting.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     File::options()
         .create(true)
         .append(true)
         .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .custom_flags(flags.bits().cast_signed())
         .open(path)
 }
 

@@ -48,6 +48,42 @@ fn status_tells_how_the_daemon_and_each_project_are() {
 }
 
 #[test]
+fn what_stands_in_the_sockets_place_is_told_apart() {
+    let world = World::new();
+    std::fs::create_dir(world.socket().parent().unwrap()).unwrap();
+    std::fs::write(world.socket(), "").unwrap();
+    let complaint = text(&world.daemon_command(&["status"]).stderr);
+    assert!(complaint.contains("is no socket"), "{complaint}");
+    std::fs::remove_file(world.socket()).unwrap();
+    // Byte by byte, and never the end.
+    let listener = std::os::unix::net::UnixListener::bind(world.socket()).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            while std::io::Write::write_all(&mut stream, b"x").is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+        }
+    });
+    let complaint = text(&world.daemon_command(&["status"]).stderr);
+    assert!(complaint.contains("no whole answer in time"), "{complaint}");
+}
+
+#[test]
+fn a_service_that_cannot_be_enabled_leaves_no_units() {
+    let world = World::new();
+    let output = world
+        .command(DAEMON)
+        .args(["service", "install"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("nothing was installed"));
+    let units = world.home().join(".config/systemd/user");
+    assert_eq!(std::fs::read_dir(units).unwrap().count(), 0);
+}
+
+#[test]
 fn stop_returns_when_the_daemon_has_left() {
     let world = World::new();
     let repo = world.repository();
@@ -139,6 +175,12 @@ fn completions_and_the_manual_page_are_printed() {
         let script = text(&world.daemon_command(&["completions", shell]).stdout);
         assert!(script.contains("doctor"), "{shell}: {script}");
     }
+    let closed = world
+        .command("sh")
+        .args(["-c", "\"$0\" completions bash | true", DAEMON])
+        .output()
+        .unwrap();
+    assert_eq!(text(&closed.stderr), "");
     let page = text(&world.daemon_command(&["man"]).stdout);
     assert!(page.contains(".TH"), "{page}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, DAEMON, SHIM, World, checkpoint, wait_until};
+use crate::support::{Client, ClientBuilder, DAEMON, SHIM, World, checkpoint, wait_until};
 
 fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill")
@@ -129,10 +129,59 @@ fn who_holds_the_lock_for_too_long_is_named() {
         refused.contains(&format!("rocess {pid} has held")),
         "{refused}"
     );
-    assert!(refused.contains("try again"), "{refused}");
+    assert!(refused.contains("hen try again"), "{refused}");
     drop(lock);
     merge(&mut client, "1");
     assert_eq!(commands(&repo, "s-1"), ["0", "1"]);
+}
+
+#[test]
+fn a_save_that_a_frozen_daemon_may_have_begun_is_not_said_to_be_lost() {
+    let world = World::new();
+    let repo = world.repository();
+    let mut client = world.client(&repo).session("s-1").start();
+    merge(&mut client, "0");
+    let pid = only_daemon(&world);
+    let lock = File::open(repo.root().join(".claude-checkpoints/.lock")).unwrap();
+    lock.lock().unwrap();
+    signal(pid, "STOP");
+    let unsure = client.save(json!({"goal": "g"})).error();
+    assert!(unsure.starts_with("It is not known yet"), "{unsure}");
+    assert!(unsure.contains("rocess"), "{unsure}");
+    drop(lock);
+}
+
+#[test]
+fn nobody_has_to_read_what_is_complained_about() {
+    let world = World::new();
+    let repo = world.repository();
+    let mut client = world
+        .client(&repo)
+        .session("s-1")
+        .env("SESSION_CHECKPOINT_DAEMON", "off")
+        .env("SESSION_CHECKPOINT_LOG", "trace")
+        .start();
+    // More than a pipe holds.
+    for _ in 0..600 {
+        client.list(json!({})).ok();
+    }
+    client.hang_up();
+    assert!(client.wait().success());
+}
+
+#[test]
+fn what_whoever_started_it_blocked_or_ignored_is_not_inherited() {
+    let world = World::new();
+    let repo = world.repository();
+    let mut command = world.command("sh");
+    command
+        .args(["-c", "trap '' TERM HUP INT; exec \"$0\"", SHIM])
+        .current_dir(repo.root());
+    let mut client = ClientBuilder::new(command).session("s-1").start();
+    merge(&mut client, "0");
+    let pid = only_daemon(&world);
+    signal(pid, "TERM");
+    wait_until("it leaves", || world.daemons().is_empty().then_some(()));
 }
 
 #[test]
@@ -294,7 +343,7 @@ fn an_unusable_explicit_socket_is_named_and_the_client_works_without() {
 
 #[test]
 fn what_is_no_socket_stays_where_it_is_and_the_client_works_without() {
-    for kind in ["file", "directory", "dangling link"] {
+    for kind in ["file", "directory", "dangling link", "FIFO"] {
         let world = World::new();
         let repo = world.repository();
         let socket = world.socket();
@@ -302,6 +351,10 @@ fn what_is_no_socket_stays_where_it_is_and_the_client_works_without() {
         match kind {
             "file" => std::fs::write(&socket, "mine").unwrap(),
             "directory" => std::fs::create_dir(&socket).unwrap(),
+            "FIFO" => {
+                let made = Command::new("mkfifo").arg(&socket).status();
+                assert!(made.unwrap().success());
+            }
             _ => symlink("/nonexistent/x", &socket).unwrap(),
         }
         let mut client = world.client(&repo).session("s-1").start();
@@ -666,6 +719,22 @@ fn without_a_place_for_state_or_log_everything_works() {
             world.path().join("file/state"),
         )
         .start();
+    merge(&mut client, "0");
+    assert_eq!(world.status().unwrap()["connections"], 1);
+}
+
+#[test]
+fn what_is_no_log_keeps_nobody_waiting() {
+    let world = World::new();
+    let repo = world.repository();
+    std::fs::create_dir(world.state()).unwrap();
+    for name in ["daemon.log", "daemon.lock", "daemon.json"] {
+        let made = Command::new("mkfifo")
+            .arg(world.state().join(name))
+            .status();
+        assert!(made.unwrap().success());
+    }
+    let mut client = world.client(&repo).session("s-1").start();
     merge(&mut client, "0");
     assert_eq!(world.status().unwrap()["connections"], 1);
 }

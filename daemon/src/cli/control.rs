@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,6 +24,10 @@ pub(crate) enum NoStatus {
     NoPlace(String),
     /// Nobody listens.
     NotRunning(PathBuf),
+    /// What stands there is no socket.
+    InTheWay(PathBuf),
+    /// It may not be used.
+    Denied(PathBuf, String),
     /// Something listens, and doesn't answer as a daemon does.
     Odd(PathBuf, String),
 }
@@ -36,6 +41,14 @@ impl NoStatus {
                 "no daemon listens on `{}`; the next MCP client starts one",
                 socket.display()
             ),
+            NoStatus::InTheWay(socket) => format!(
+                "`{}` is no socket and stands in the way: move it away",
+                socket.display()
+            ),
+            NoStatus::Denied(socket, reason) => format!(
+                "`{}` may not be connected to ({reason}): it is another user's, or a sandbox must be told to allow this path",
+                socket.display()
+            ),
             NoStatus::Odd(socket, reason) => format!(
                 "what listens on `{}` doesn't answer as this daemon does ({reason}); a frozen daemon goes on after `kill -CONT`, another program must leave the socket",
                 socket.display()
@@ -47,8 +60,15 @@ impl NoStatus {
 /// The status of the daemon that a client here would find.
 pub(crate) fn ask_status(config: &Config) -> Result<Status, NoStatus> {
     let socket = socket(config).map_err(NoStatus::NoPlace)?;
+    let is_other = socket
+        .symlink_metadata()
+        .is_ok_and(|metadata| !metadata.file_type().is_socket());
     let body = match get(&socket, STATUS_ENDPOINT) {
         Ok(body) => body,
+        Err(_) if is_other => return Err(NoStatus::InTheWay(socket)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(NoStatus::Denied(socket, error.to_string()));
+        }
         Err(error)
             if matches!(
                 error.kind(),
@@ -192,8 +212,22 @@ fn ask(socket: &Path, method: &str, endpoint: &str) -> io::Result<String> {
         stream,
         "{method} {endpoint} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     )?;
-    let mut answer = String::new();
-    stream.take(1024 * 1024).read_to_string(&mut answer)?;
+    let deadline = Instant::now() + ANSWER_PATIENCE;
+    let mut answer = Vec::new();
+    let mut chunk = [0; 16 * 1024];
+    loop {
+        let late = Instant::now() >= deadline || answer.len() > 1024 * 1024;
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            _ if late => return Err(io::Error::other("no whole answer in time")),
+            Ok(read) => answer.extend_from_slice(&chunk[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::other("no answer in time"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),
         _ => Err(io::Error::other("an unexpected answer")),

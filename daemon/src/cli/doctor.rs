@@ -121,8 +121,34 @@ fn socket(config: &Config) -> Finding {
                 protocol::env::SOCKET
             ),
         ),
-        _ => Well(place.socket.display().to_string()),
+        _ => match usable(&place.directory, &[place.lock(), place.starting()]) {
+            Ok(()) => Well(place.socket.display().to_string()),
+            Err(reason) => Broken(
+                reason,
+                format!(
+                    "no daemon can start there; make it yours, or set {} to a path in a directory that is",
+                    protocol::env::SOCKET
+                ),
+            ),
+        },
     }
+}
+
+/// Whether files can be made in a directory, unless that is still to be made, and those that are there be written.
+fn usable(directory: &Path, files: &[PathBuf]) -> Result<(), String> {
+    let told = |path: &Path, error: std::io::Error| {
+        let whose = unix::owner(path).map_or(String::new(), |owner| format!(", of user {owner}"));
+        format!("`{}`{whose} can't be written to ({error})", path.display())
+    };
+    if !directory.exists() {
+        return Ok(());
+    }
+    tempfile_in(directory).map_err(|error| told(directory, error))?;
+    for file in files.iter().filter(|file| file.is_file()) {
+        let opened = std::fs::File::options().append(true).open(file);
+        opened.map_err(|error| told(file, error))?;
+    }
+    Ok(())
 }
 
 fn daemon(config: &Config) -> Finding {
@@ -162,13 +188,19 @@ fn state_directory(config: &Config) -> Finding {
             format!("set {} or HOME", protocol::env::STATE_DIR),
         );
     };
+    let log = directory.join(state::LOG_FILE);
     let made = unix::make_private_dir(&directory)
-        .and_then(|()| tempfile_in(&directory))
-        .map(|()| directory.join(state::LOG_FILE));
+        .map_err(|error| format!("could not make `{}` ({error})", directory.display()))
+        .and_then(|()| {
+            usable(
+                &directory,
+                &[log.clone(), directory.join(state::DAEMON_LOCK)],
+            )
+        });
     match made {
-        Ok(log) => Well(format!("{} (log: {})", directory.display(), log.display())),
-        Err(error) => Odd(
-            format!("`{}` can't be written to ({error})", directory.display()),
+        Ok(()) => Well(format!("{} (log: {})", directory.display(), log.display())),
+        Err(reason) => Odd(
+            reason,
             "make it writable; checkpoints are saved without it, but there is no log and no hash cache".to_owned(),
         ),
     }
@@ -176,9 +208,10 @@ fn state_directory(config: &Config) -> Finding {
 
 /// Whether a file can be made there.
 fn tempfile_in(directory: &Path) -> std::io::Result<()> {
-    let path = directory.join(format!("doctor-{}", std::process::id()));
-    std::fs::File::create_new(&path)?;
-    std::fs::remove_file(path)
+    let path = directory.join(format!(".doctor-{}", std::process::id()));
+    let written = std::fs::File::create_new(&path)?.write_all(b"well\n");
+    std::fs::remove_file(path)?;
+    written
 }
 
 /// What a client does first, through the real shim.
@@ -257,6 +290,12 @@ fn ignore_entry(_config: &Config) -> Finding {
     let ignore = directory.join(".gitignore");
     if !directory.is_dir() {
         return Well("there are no checkpoints here yet".to_owned());
+    }
+    if let Err(reason) = usable(&directory, &[directory.join(files::LOCK)]) {
+        return Broken(
+            reason,
+            "no checkpoint can be saved here until that directory and what is in it are yours (`chown -R`)".to_owned(),
+        );
     }
     match std::fs::read_to_string(&ignore) {
         Ok(text) if text.lines().any(|line| line.trim() == "*") => {

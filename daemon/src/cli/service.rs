@@ -56,6 +56,7 @@ impl Manager {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
             .or_else(|| Some(config.home.as_ref()?.join(".config")))
+            .filter(|path| path.is_absolute())
             .ok_or("there is no home directory to put units in")?;
         let directory = base.join("systemd/user");
         let program = systemd_word(&own_program()?)?;
@@ -122,7 +123,13 @@ fn install(manager: &Manager) -> Result<(), String> {
         print(&format!("wrote {}", path.display()))?;
     }
     for command in &manager.enable {
-        run(command)?;
+        if let Err(reason) = run(command) {
+            // Units that nothing knows of would only mislead.
+            for (path, _) in &manager.units {
+                let _removed = std::fs::remove_file(path);
+            }
+            return Err(format!("{reason}; nothing was installed"));
+        }
     }
     print(
         "installed: the next client is served by it; a daemon that a client started leaves by itself",

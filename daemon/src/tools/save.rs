@@ -89,6 +89,13 @@ impl Tools {
                 let Refusal(reason) = refused(&error);
                 match error {
                     SaveError::NotDurable { .. } => Refusal(reason),
+                    // Whoever has the lock may have begun this very save, and may finish it.
+                    SaveError::Locked { .. } if self.takes_over => Refusal(format!(
+                        "It is not known yet whether the checkpoint was saved. {reason} Load it before you save again."
+                    )),
+                    SaveError::Locked { .. } => Refusal(format!(
+                        "The checkpoint was not saved. {reason} Then try again."
+                    )),
                     _ => Refusal(format!("The checkpoint was not saved. {reason}")),
                 }
             })

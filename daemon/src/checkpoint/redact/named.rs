@@ -288,10 +288,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Range<usize>>) {
             }),
         };
         let mut at = whole.end;
-        loop {
-            let Some(value) = how.value(&mut reader, at) else {
-                break;
-            };
+        while let Some(value) = how.value(&mut reader, at) {
             from = from.max(value.end);
             found.push(value.clone());
             // API_KEYS=one,two

@@ -7,7 +7,10 @@ use super::REDACTED;
 const LOOKED_AT: usize = 256;
 
 fn head(value: &str) -> &str {
-    &value[..value.floor_char_boundary(LOOKED_AT)]
+    let end = (0..=LOOKED_AT.min(value.len()))
+        .rev()
+        .find(|at| value.is_char_boundary(*at));
+    &value[..end.unwrap_or(0)]
 }
 
 /// A reference to a secret that is kept elsewhere, a placeholder, or a value that is already gone.
