@@ -1,6 +1,7 @@
 //! The version and the names stand once, in `Cargo.toml`; whatever else is published agrees.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -37,4 +38,62 @@ fn the_plugin_and_its_marketplace_agree_with_the_package() {
 #[test]
 fn the_version_has_a_chapter_in_the_changelog() {
     assert!(file("CHANGELOG.md").contains(&format!("## {VERSION}")));
+}
+
+#[test]
+fn what_is_published_elsewhere_agrees_with_the_package() {
+    let server = json("server.json");
+    assert_eq!(server["version"], VERSION);
+    assert_eq!(server["packages"][0]["version"], VERSION);
+    let npm = json("npm/session-checkpoint-mcp/package.json");
+    assert_eq!(npm["version"], VERSION);
+    assert_eq!(npm["name"], server["packages"][0]["identifier"]);
+    let platforms = npm["optionalDependencies"].as_object().unwrap();
+    let workflow = file(".github/workflows/release.yml");
+    for (name, version) in platforms {
+        assert_eq!(version, VERSION, "{name}");
+        let platform = name.strip_prefix("session-checkpoint-mcp-").unwrap();
+        assert!(
+            workflow.contains(&format!("npm: {platform} ")),
+            "{platform} is built"
+        );
+    }
+    assert!(file("packaging/session-checkpoint.rb").contains(&format!("version \"{VERSION}\"")));
+    assert!(file("packaging/install.sh").contains(&format!("VERSION:-{VERSION}")));
+    let manifest = file("Cargo.toml");
+    assert_eq!(
+        manifest
+            .matches(&format!("version = \"{VERSION}\""))
+            .count(),
+        1
+    );
+    // cargo-deb takes the version from there.
+    let deb = manifest.split("[package.metadata.deb]").nth(1).unwrap();
+    assert!(!deb.contains("version ="));
+}
+
+#[test]
+fn a_tag_must_be_the_version() {
+    let check = |tag: &str| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/check-tag");
+        Command::new(script)
+            .arg(tag)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    assert!(check(&format!("v{VERSION}")));
+    assert!(!check(VERSION));
+    assert!(!check("v0.0.1"));
+}
+
+#[test]
+fn every_step_of_the_release_is_a_script_that_is_there() {
+    let workflow = file(".github/workflows/release.yml");
+    for word in workflow.split_whitespace() {
+        if let Some(script) = word.strip_prefix("scripts/") {
+            file(&format!("scripts/{script}"));
+        }
+    }
 }
