@@ -169,12 +169,7 @@ async fn told_to_leave() {
 fn parents_end() -> impl Future<Output = ()> {
     let gone = Arc::new(Notify::new());
     let told = gone.clone();
-    // Asked for now: it may be gone before the thread runs.
-    let parent = std::os::unix::process::parent_id();
-    std::thread::spawn(move || {
-        protocol::process::wait_for_end_of(parent);
-        told.notify_one();
-    });
+    protocol::process::on_parents_end(move || told.notify_one());
     async move {
         gone.notified().await;
         // Its launcher may have gone alone; then it closes the pipe some time.

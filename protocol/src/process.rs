@@ -42,17 +42,22 @@ pub fn running_daemon(state: &Path) -> Option<DaemonFile> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Returns when `parent`, the process that started this one, is gone: a client that was killed can't close a pipe that somebody
-/// else holds open too (MCP behind `npx` and shell wrappers). A process that is nobody's child waits for ever.
+/// Calls `then`, on a thread of its own, when the process that started this one is gone: a client that was killed can't close a pipe that somebody
+/// else holds open too (MCP behind `npx` and shell wrappers). For a process that is nobody's child, that is never.
 #[cfg(unix)]
-pub fn wait_for_end_of(parent: u32) {
+pub fn on_parents_end(then: impl FnOnce() + Send + 'static) {
     use std::os::unix::process::parent_id;
+    // Asked for now: it may be gone before the thread runs.
+    let parent = parent_id();
     if parent <= 1 {
-        std::thread::park();
+        return;
     }
-    while parent_id() == parent {
-        await_exit(parent);
-    }
+    std::thread::spawn(move || {
+        while parent_id() == parent {
+            await_exit(parent);
+        }
+        then();
+    });
 }
 
 /// Until the process ends, where the system has a handle for it; else a while.

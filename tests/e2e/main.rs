@@ -20,8 +20,10 @@ mod live; // the live picture is always what git would say
 mod live_git; // what git itself does to a live work tree
 mod main_job; // save, edit, load: the brief names what changed
 mod metadata; // one version, wherever it is published
+mod places; // where the socket and the state are, and what may stand there instead
 mod protocol; // both protocol eras, and lines that are no requests
 mod roots; // which directory is the project
+mod skew; // older and newer builds together
 mod status; // what git lists, one letter a path
 mod tools_list; // what clients see of the tools
 mod whose; // whose checkpoint a call is about
