@@ -299,7 +299,7 @@ impl Live {
         for path in marks.paths {
             match self.classify(root, &path) {
                 Touched::Nothing => {}
-                Touched::Rules => return Err("ignore rules or attributes changed"),
+                Touched::Rules => return Err("what changed concerns other paths too"),
                 Touched::Path(place) => {
                     if self.is_directory(&place) {
                         self.watch_again(root, &place, watcher)
@@ -355,6 +355,11 @@ impl Live {
                 };
             }
             place.push(name);
+            // Where a link has taken a directory's place, an event behind it may be of what was there or of what the link
+            // leads to, whose one watch may have got this name.
+            if parts.peek().is_some() && place.is_symlink() {
+                return Touched::Rules;
+            }
             // What happens inside another repository shows as that repository or not at all.
             if parts.peek().is_some() && place.join(".git").symlink_metadata().is_ok() {
                 return Touched::Path(place);
