@@ -49,7 +49,10 @@ const SECRETS: [&str; 24] = [
     "mypassword",
 ];
 /// Words that may, among other things.
-const MAYBE: [&str; 10] = [
+const MAYBE: [&str; 12] = [
+    "pw",
+    "passcode",
+    "otp",
     "pass",
     "auth",
     "credential",
@@ -58,7 +61,6 @@ const MAYBE: [&str; 10] = [
     "jwt",
     "salt",
     "pat",
-    "dsn",
     "storepass",
 ];
 /// What stands before `key` where it opens something.
@@ -95,8 +97,11 @@ const KEYS: [&str; 30] = [
     "ssh",
 ];
 /// What stands before `key` where it is that of a table, a map or the public.
-const PLAIN_KEYS: [&str; 26] = [
+const PLAIN_KEYS: [&str; 29] = [
     "public",
+    "socket",
+    "gpg",
+    "pgp",
     "primary",
     "foreign",
     "partition",
@@ -364,11 +369,16 @@ impl Pair<'_> {
             return None;
         }
         // `${NAME:-default}` has a rule of its own.
-        if self.sep == ":" && value.starts_with('-') && text[..at].ends_with(':') {
+        if self.sep == ":" && value.starts_with(['-', '?', '+']) && text[..at].ends_with(':') {
             return None;
         }
-        // `--creds user:password`: only the password goes.
-        if self.is_flag && self.class == Name::Maybe && value.contains(':') {
+        // `--creds user:password`, `creds: user/password`: only the password goes, by a rule of its own.
+        let is_pair = value.contains([':', '/']) && (self.is_flag || self.sep == ":");
+        if is_pair && self.name.to_ascii_lowercase().contains("cred") {
+            return None;
+        }
+        // `--secret id=npmrc` names one.
+        if self.is_spaced && self.name == "secret" && value.contains('=') {
             return None;
         }
         if value.contains("-----BEGIN") && value.contains('\n') {

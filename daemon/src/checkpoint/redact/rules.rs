@@ -95,13 +95,29 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Any,
         "RFC 3986 §3.2.1: userinfo; the last @ before the path counts",
-        r#"(?i)[a-z][a-z0-9+.-]{1,30}://[^\s/@:"'`<>]*:(?P<v3>[^\s/"'`<>]+)@"#,
+        r#"(?i)(?:[a-z][a-z0-9+.-]{1,30}:)?//[^\s/@:"'`<>]*:(?P<v3>[^\s/"'`<>]+)@"#,
         &[
             "postgres://app:‹{p}›@db:5432/app",
             "redis://:‹{p}›@cache/0",
             "postgres://app:${PW}@db/app",
             "ssh://git@host/x.git",
         ],
+    ),
+    rule(
+        Plausible,
+        "a token in the place of the user: sentry.io, dev.azure.com, github.com",
+        r#"(?i)[a-z][a-z0-9+.-]{1,30}://(?P<v3>[a-z0-9_-]{24,})(?::[a-z-]*)?@"#,
+        &[
+            "https://‹{h32}›@o1.ingest.sentry.io/2",
+            "https://‹{a40}›:x-oauth-basic@github.com/a/b",
+            "https://user@host/x",
+        ],
+    ),
+    rule(
+        Any,
+        "docs.oracle.com: SQL*Plus and its kin, user/password@host",
+        r#"(?:sqlplus|sqlldr|expdp|impdp|rman[ \t]+target)[ \t][^\n|;]*?[A-Za-z0-9_]+/(?P<v3>[^\s@/"']+)(?:@|[\s"']|$)"#,
+        &["sqlplus scott/‹{p}›@orcl", "sqlplus / as sysdba"],
     ),
     rule(
         Any,
@@ -141,7 +157,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "zapier.com, hc-ping.com and office.com: the path is the secret",
-        r#"(?:hooks\.zapier\.com/hooks/catch/[0-9]+/|hc-ping\.com/|webhook\.office\.com/webhookb2/)(?P<v3>[A-Za-z0-9@/-]{6,})"#,
+        r#"(?:hooks\.zapier\.com/hooks/catch/[0-9]+/|hc-ping\.com/|webhook\.office\.com/webhookb2/|outlook\.office\.com/webhook/)(?P<v3>[A-Za-z0-9@/-]{5,}[A-Za-z0-9])"#,
         &["https://hc-ping.com/‹{h8}-{h8}›"],
     ),
     // ── where it stands: key blocks
@@ -186,7 +202,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "prose that tells it",
-        r#"(?i)(?-u:\b)(?:password|passphrase|secret|token|api key|secret key|access key)(?: is| was| to|:| →)? +["'`]?(?P<v3>[^\s"'`,;()<>]{10,})"#,
+        r#"(?i)(?-u:\b)(?:password|passphrase|secret|token|api key|secret key|access key)(?: for [^\s:]+)?(?: is| was| to|:| →)? +["'`]?(?P<v3>[^\s"'`,;()<>]{9,}[^\s"'`,;()<>.:!?])"#,
         &[
             "The password is \"‹{p}›\".",
             "use password ‹{p}› for the demo user",
@@ -288,12 +304,38 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Any,
         "mongodb.com, learn.microsoft.com (psexec, certutil, nuget): -p",
-        r#"(?:mongo|mongosh|mongodump|mongorestore|mongoexport|mongoimport|mongostat|psexec(?:64)?|certutil|nuget|winrs|plink|pscp)(?-u:\b)[^\n|;]*?[ \t]-(?:p|pw)[ \t]+{VALUE}"#,
+        r#"(?:mongo|mongosh|mongodump|mongorestore|mongoexport|mongoimport|mongostat|cqlsh|psexec(?:64)?|certutil|nuget|winrs|plink|pscp|az[ \t]+login|expo[ \t]+login|smbmap|evil-winrm|rdesktop)(?-u:\b)[^\n|;]*?[ \t]-(?:p|pw)[ \t]+{VALUE}"#,
         &[
             "mongosh -u root -p ‹{p}› db",
             "psexec \\\\srv -u A\\b -p ‹{p}› cmd",
             "certutil -f -p ‹{p}› -importpfx c.pfx",
         ],
+    ),
+    rule(
+        Any,
+        "ldapsearch(1) and its kin: -w",
+        r#"ldap[a-z]+[ \t][^\n|;]*?[ \t]-w[ \t]*{VALUE}"#,
+        &[
+            "ldapsearch -x -D cn=admin -w ‹{p}› -b dc=x",
+            "ldapadd -x -D cn=admin -W",
+        ],
+    ),
+    rule(
+        Any,
+        "ssh-keygen(1): -N and -P; schtasks: /rp; lftp(1): -u user,password",
+        r#"(?:ssh-keygen[ \t][^\n|;]*?[ \t]-[NP]|schtasks[ \t][^\n|;]*?[ \t]/rp|lftp[ \t][^\n|;]*?-u[ \t]*[^\s,]+,)[ \t]*{VALUE}"#,
+        &[
+            "ssh-keygen -t rsa -N ‹{p}› -f k",
+            "ssh-keygen -p -P ‹{p}› -f k",
+            "lftp -u ada,‹{p}› ftp.example.com",
+            "ssh-keygen -t ed25519 -N '' -f k",
+        ],
+    ),
+    rule(
+        Any,
+        "7z(1), rar(1): -p and the password are one word",
+        r#"(?:7z[arz]?|rar|unrar)[ \t]+[a-z][^\n|;]*?[ \t]-p(?P<v3>[^\s"'`;|&<>-][^\s"'`;|&<>]*)"#,
+        &["7z a -p‹{p}› a.7z dir", "7z a -p a.7z dir"],
     ),
     rule(
         Any,
@@ -368,7 +410,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "config set NAME value, in a dozen tools",
-        r#"(?i)(?:set|put|config|add)[ \t]+(?:--?[a-z-]+[ \t]+)*["']?[a-z0-9_./:@-]*(?:password|passwd|secret|token|_?key|secret_access_key|_auth)["']?[ \t]+{VALUE}"#,
+        r#"(?i)(?:set|setenv|put|config|add)[ \t]+(?:--?[a-z-]+[ \t]+)*["']?[a-z0-9_./:@-]*(?:password|passwd|secret|token|_?key|secret_access_key|_auth)["']?[ \t]+{VALUE}"#,
         &[
             "aws configure set aws_secret_access_key ‹{a40}› --profile ci",
             "pulumi config set --secret dbPassword ‹{p}›",
@@ -376,6 +418,12 @@ pub(super) const RULES: &[Rule] = &[
             "git config --global user.password ‹{p}›",
             "etcdctl put /app/password ‹{p}›",
         ],
+    ),
+    rule(
+        Plausible,
+        "rclone.org, aws: the key's name, then the key",
+        r#"(?i)(?-u:\b)(?:aws_)?secret_access_key[ \t]+{VALUE}"#,
+        &["rclone config create r s3 secret_access_key ‹{a40}›"],
     ),
     rule(
         Plausible,
@@ -388,8 +436,8 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Any,
-        "cli.github.com: gh secret set --body",
-        r#"gh[ \t]+secret[ \t]+set[ \t][^\n|;]*?(?:--body|-b)[= \t]*{VALUE}"#,
+        "cli.github.com, developers.cloudflare.com: secret set --body",
+        r#"secrets?[ \t]+(?:set|put|create)[ \t][^\n|;]*?(?:--body|--value|-b)[= \t]*{VALUE}"#,
         &[
             "gh secret set DB_PASSWORD --body ‹{p}› --repo a/b",
             "gh secret set K -b\"‹{a40}›\"",
@@ -398,7 +446,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "rabbitmqctl(8), net user, wpa_passphrase(8), minio: a name, then the password",
-        r#"(?:change_password|add_user|net user|wpa_passphrase|alias set [^\s]+ [^\s]+)[ \t]+["']?[^\s"'/]+["']?[ \t]+{VALUE}"#,
+        r#"(?:change_password|add_user|net user|sp_addlogin|wpa_passphrase|alias set [^\s]+ [^\s]+|net use [^\s]+)[ \t]+["']?[^\s"'/]+["']?,?[ \t]+{VALUE}"#,
         &[
             "rabbitmqctl change_password ada ‹{p}›",
             "net user ada ‹{p}› /add",
@@ -417,7 +465,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "ngrok.com, wandb.ai, vaultproject.io, snyk.io: the argument is the token",
-        r#"(?:authtoken|add-authtoken|wandb[ \t]+login|vault[ \t]+login|snyk[ \t]+auth|flyctl[ \t]+auth[ \t]+token|netlify[ \t]+login)[ \t]+{VALUE}"#,
+        r#"(?:authtoken|add-authtoken|wandb[ \t]+login|vault[ \t]+login|snyk[ \t]+auth|cargo[ \t]+login|flyctl[ \t]+auth[ \t]+token|netlify[ \t]+login)[ \t]+{VALUE}"#,
         &[
             "ngrok config add-authtoken ‹{a27}_{a21}›",
             "wandb login ‹{h40}›",
@@ -470,7 +518,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "a user and a password, told",
-        r#"(?i)(?:creds?|credentials?)(?: are|:|=)[ \t]*[a-z0-9_.-]+[:/](?P<v3>[^\s"'`,;]+)"#,
+        r#"(?i)(?:creds?|credentials?|log ?in)(?: are| with| as|:|=)?[ \t]*[a-z0-9_.@-]+[ \t]?[:/][ \t]?(?P<v3>[^\s"'`,;]+)"#,
         &["creds are admin:‹{p}›"],
     ),
     rule(

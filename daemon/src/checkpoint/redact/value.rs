@@ -24,7 +24,18 @@ pub(super) fn is_no_secret(value: &str) -> bool {
         || is_placeholder(inner)
         || matches!(
             &*lower,
-            "null" | "none" | "nil" | "true" | "false" | "undefined" | "yes" | "no" | "on" | "off"
+            "null"
+                | "none"
+                | "nil"
+                | "true"
+                | "false"
+                | "undefined"
+                | "yes"
+                | "no"
+                | "on"
+                | "off"
+                | "x-oauth-basic"
+                | "x-token-auth"
         )
 }
 
@@ -52,7 +63,9 @@ fn is_reference(value: &str) -> bool {
         "settings.",
         "arn:aws:",
     ];
-    const MARKS: [&str; 5] = ["{{", "<%", "%{", "!Ref", "@"];
+    const MARKS: [&str; 10] = [
+        "{{", "<%", "%{", "!Ref", "@", "vault:", "op://", "ssm:", "ref+", "keyring:",
+    ];
     is_variable
         || (value.starts_with('%') && value.len() > 2 && value.ends_with('%'))
         || (value.starts_with('{') && value.ends_with('}'))
@@ -84,7 +97,12 @@ pub(super) fn is_placeholder(value: &str) -> bool {
         "dummy",
         "redacted",
     ];
+    // ghp_xxxx, T00000000/B00000000/XXXX
+    let tail = value.rsplit(['_', '-', '/']).next().unwrap_or_default();
+    let is_crossed_out = tail.len() >= 4 && tail.chars().all(|c| matches!(c, 'x' | 'X'));
     is_one_letter
+        || is_crossed_out
+        || lower.starts_with("aws4-hmac")
         || (value.starts_with('<') && !value.contains(char::is_whitespace))
         || (value.starts_with('<') && value.ends_with('>'))
         || (value.starts_with('[') && value.ends_with(']'))
@@ -153,7 +171,13 @@ fn has_generated_run(value: &str) -> bool {
         consonants = if is_consonant { consonants + 1 } else { 0 };
         most = most.max(consonants);
     }
-    changes >= 2 || (most >= 5 && value.len() >= 8)
+    // Names in camel case have humps, but no digits between them.
+    let enough = if value.contains(|c: char| c.is_ascii_digit()) {
+        2
+    } else {
+        3
+    };
+    changes >= enough || (most >= 5 && value.len() >= 8)
 }
 
 /// Whether it may be code: an identifier that is looked up, called, or belongs to something.
@@ -165,7 +189,10 @@ pub(super) fn is_code(value: &str, next: Option<char>) -> bool {
     };
     let is_called = matches!(next, Some('(' | '['));
     let parts = || value.split(['.', ':']).filter(|part| !part.is_empty());
-    let looks_like_names = parts().all(|part| is_word(part) && !has_generated_run(part));
+    // A name of more than one part; with digits in it, it is rather a secret that has a dot.
+    let looks_like_names = parts()
+        .all(|part| is_word(part) && !part.contains(|c: char| c.is_ascii_digit()))
+        && !has_generated_run(value);
     value.starts_with('&')
         || (is_called && parts().all(is_word))
         || (looks_like_names && parts().count() > 1)
