@@ -1,4 +1,4 @@
-//! Any bytes as a hook of JSON-RPC.
+//! Any bytes as a hook's input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
