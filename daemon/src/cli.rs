@@ -130,9 +130,10 @@ enum Serve {
 }
 
 fn serve(config: &Config, how: Serve) -> Result<(), String> {
-    unix::reset_signals();
+    unix::survive_file_limit();
     unix::make_private();
     if let Serve::Socket { detached: true, .. } = how {
+        unix::reset_signals();
         unix::detach().map_err(|error| format!("could not let go of the terminal ({error})"))?;
     }
     unix::raise_file_limit();

@@ -30,8 +30,7 @@ pub(crate) fn make_private_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes signals as a program expects to find them, whatever whoever started it blocked or ignored; but a file that may
-/// not grow further is an error to tell, and not the end.
+/// Takes signals as a program expects to find them, whatever whoever started it blocked or ignored.
 #[expect(unsafe_code, reason = "no safe interface has the signal mask")]
 pub(crate) fn reset_signals() {
     // SAFETY: called first of all, before there is a second thread; the set is initialised before it is used, and the
@@ -49,8 +48,14 @@ pub(crate) fn reset_signals() {
         ] {
             libc::signal(signal, libc::SIG_DFL);
         }
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
+}
+
+/// A file that may not grow further is an error to tell, and not the end.
+#[expect(unsafe_code, reason = "no safe interface ignores a signal")]
+pub(crate) fn survive_file_limit() {
+    // SAFETY: the disposition is the system's own.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// From now on, what this process makes is for its user alone.
