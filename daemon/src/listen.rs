@@ -180,9 +180,10 @@ fn bind(place: &Place) -> Result<UnixListener, ListenError> {
     let path = &place.socket;
     match path.symlink_metadata() {
         Ok(metadata) if metadata.file_type().is_socket() => {
-            // A service manager listens without a lock.
-            if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(ListenError::Taken(path.clone()));
+            // A service manager listens without a lock; only a socket that nobody listens on is dead.
+            match std::os::unix::net::UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                _ => return Err(ListenError::Taken(path.clone())),
             }
             std::fs::remove_file(path).map_err(failed("remove the dead socket", path))?;
         }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
 use hyper::header::{CONNECTION, HOST, UPGRADE};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use protocol::env::{self, Env};
-use protocol::hello::{self, Build, Hello, Welcome};
+use protocol::hello::{self, Build, Hello, Status, Welcome};
 use protocol::socket::{self, Place};
 use protocol::state;
 use tokio::io::{
@@ -47,6 +47,8 @@ pub(crate) enum Unreachable {
 pub(crate) struct Stream {
     pub(crate) reader: BufReader<Box<dyn AsyncRead + Unpin>>,
     pub(crate) writer: Box<dyn AsyncWrite + Unpin>,
+    /// The daemon's process id.
+    pub(crate) pid: Option<u32>,
     /// The process that serves this client alone, where there is no daemon. It ends with its standard input.
     pub(crate) embedded: Option<Child>,
 }
@@ -119,8 +121,8 @@ impl Daemon {
         }
     }
 
-    /// Whether the daemon still answers.
-    pub(crate) async fn is_well(&self) -> bool {
+    /// Whether the daemon of this process id still answers, at the place where it is looked for.
+    pub(crate) async fn is_well(&self, pid: Option<u32>) -> bool {
         let Ok(place) = &self.place else {
             return false;
         };
@@ -128,8 +130,11 @@ impl Daemon {
             2 * HELLO_PATIENCE,
             self.ask(place, Method::GET, hello::STATUS_ENDPOINT),
         );
-        // One that is gone is not frozen: its connection tells.
-        !matches!(answer.await, Err(_) | Ok(Err(Greeting::Refused(_))))
+        // Another one that answers there says nothing of this one.
+        let Ok(Ok(body)) = answer.await else {
+            return false;
+        };
+        serde_json::from_slice::<Status>(&body).is_ok_and(|status| Some(status.pid) == pid)
     }
 
     async fn attempt(&self, place: &Place, starts: &mut usize) -> Result<Stream, Greeting> {
@@ -152,16 +157,19 @@ impl Daemon {
 
     /// Greets whoever listens. Where that is an older build, it is asked to make room, once.
     async fn try_connect(&self, place: &Place) -> Result<Stream, Greeting> {
-        let (stream, welcome) =
-            tokio::time::timeout(HELLO_PATIENCE, self.greet(self.dial(place).await?))
-                .await
-                .unwrap_or_else(|_| Err(Greeting::Refused("it doesn't answer".to_owned())))?;
+        let greeted = async { self.greet(self.dial(place).await?).await };
+        let (stream, welcome) = tokio::time::timeout(HELLO_PATIENCE, greeted)
+            .await
+            .unwrap_or_else(|_| Err(Greeting::Refused("it doesn't answer".to_owned())))?;
         if self.build.is_newer_than(&welcome.version)
             && !self.asked_to_leave.swap(true, Ordering::Relaxed)
         {
-            self.ask(place, Method::POST, hello::SHUTDOWN_ENDPOINT)
-                .await?;
-            return Err(Greeting::Leaving);
+            let asked = self.ask(place, Method::POST, hello::SHUTDOWN_ENDPOINT);
+            return Err(match tokio::time::timeout(HELLO_PATIENCE, asked).await {
+                Ok(Ok(_)) => Greeting::Leaving,
+                Ok(Err(greeting)) => greeting,
+                Err(_) => Greeting::Refused("it doesn't answer".to_owned()),
+            });
         }
         if welcome.protocol != self.build.protocol {
             return Err(Greeting::Refused(format!(
@@ -229,13 +237,14 @@ impl Daemon {
         let stream = Stream {
             reader,
             writer: Box::new(writer),
+            pid: Some(welcome.pid),
             embedded: None,
         };
         Ok((stream, welcome))
     }
 
     /// One plain request.
-    async fn ask(&self, place: &Place, method: Method, endpoint: &str) -> Result<(), Greeting> {
+    async fn ask(&self, place: &Place, method: Method, endpoint: &str) -> Result<Bytes, Greeting> {
         let stream = self.dial(place).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -246,8 +255,8 @@ impl Daemon {
             .header(HOST, "localhost")
             .body(Empty::<Bytes>::new())
             .expect("the request is fixed");
-        sender.send_request(request).await?;
-        Ok(())
+        let answer = sender.send_request(request).await?;
+        Ok(answer.into_body().collect().await?.to_bytes())
     }
 }
 

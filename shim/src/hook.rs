@@ -61,15 +61,20 @@ pub(crate) fn run(hook: Hook, env: Env) -> Option<String> {
     let (sender, answer) = channel();
     // A disk or a daemon that never answers keeps this thread, not the session.
     std::thread::spawn(move || {
-        let input: Input = serde_json::from_slice(&input).unwrap_or_default();
-        let said = match hook {
+        let said = parse(&input).and_then(|input| match hook {
             Hook::SessionStart => session_start(&input, &env),
             Hook::Guard => guard(&input),
-        };
+        });
         // Too late, if nobody listens any more.
         let _told = sender.send(said);
     });
     answer.recv_timeout(BUDGET).ok().flatten()
+}
+
+/// What stands before the object (the mark that some put before UTF-8) is no part of it.
+fn parse(input: &[u8]) -> Option<Input> {
+    let start = input.iter().position(|byte| *byte == b'{')?;
+    serde_json::from_slice(&input[start..]).ok()
 }
 
 /// As much of a hook's input as matters here; what has another type than expected is as good as absent.
@@ -126,7 +131,7 @@ pub(crate) fn try_input(bytes: &[u8]) {
         .iter()
         .position(|byte| object.take(*byte) != Progress::Open);
     let whole = &bytes[..end.map_or(bytes.len(), |end| end + 1)];
-    let input: Input = serde_json::from_slice(whole).unwrap_or_default();
+    let input = parse(whole).unwrap_or_default();
     let said = guard(&input);
     assert!(said.is_none_or(|said| said.len() < 10_000));
 }
@@ -397,7 +402,7 @@ mod tests {
         for object in [
             r#"{}"#,
             r#" {"a":{"b":[1,{}]}}"#,
-            r#"{"a":"}\"}"#,
+            r#"{"a":"}\\\\"}"#,
             "\u{feff}\n{\"a\":\"{[\"}",
             r#"{"a":"\"}"}"#,
         ] {

@@ -262,7 +262,8 @@ impl Relay<'_> {
     /// A daemon that is only slow goes on answering meanwhile.
     fn look_after(&mut self) {
         if let Peer::Connected(stream, line) = std::mem::replace(&mut self.peer, Peer::Absent) {
-            self.peer = Peer::Suspect(stream, line, Box::pin(self.daemon.is_well()));
+            let looking = Box::pin(self.daemon.is_well(stream.pid));
+            self.peer = Peer::Suspect(stream, line, looking);
         }
     }
 

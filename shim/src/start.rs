@@ -92,6 +92,7 @@ impl Daemon {
         Ok(Stream {
             reader: BufReader::new(stdout),
             writer: Box::new(child.stdin.take().expect("it is piped")),
+            pid: None,
             embedded: Some(child),
         })
     }

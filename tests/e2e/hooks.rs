@@ -224,7 +224,12 @@ fn whatever_is_odd_ends_in_silence_and_success() {
         "{\"a\":}",
     ] {
         for name in ["session-start", "guard", "no-such-hook", ""] {
-            let output = run(&mut hook(&world, name), input);
+            let mut hook = hook(&world, name);
+            // Nothing that is no object is acted on, though the project is known.
+            if serde_json::from_str::<Value>(input).is_err() && !input.starts_with("{}") {
+                hook.env("CLAUDE_PROJECT_DIR", repo.root());
+            }
+            let output = run(&mut hook, input);
             assert_eq!(said(&output), None, "{name}: {input}");
         }
     }
@@ -292,6 +297,9 @@ fn the_guard_denies_a_subagents_save_alone() {
             .unwrap()
             .contains("parent")
     );
+    let marked = format!("\u{feff}{}", json!({"agent_id": "a1"}));
+    let denied = said(&run(&mut hook(&world, "guard"), marked)).unwrap();
+    assert!(denied.to_string().contains("deny"));
     for allowed in [
         json!({"tool_name": tool}),
         json!({"tool_name": tool, "agent_type": "tester"}),

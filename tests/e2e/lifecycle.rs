@@ -121,12 +121,17 @@ fn who_holds_the_lock_for_too_long_is_named() {
     let repo = world.repository();
     let mut client = world.client(&repo).session("s-1").start();
     merge(&mut client, "0");
-    let pid = only_daemon(&world);
-    let lock = File::open(repo.root().join(".claude-checkpoints/.lock")).unwrap();
+    let path = repo.root().join(".claude-checkpoints/.lock");
+    let lock = File::open(&path).unwrap();
     lock.lock().unwrap();
+    // Whoever wrote last waits itself.
     let refused = client.save(json!({"goal": "g"})).error();
+    assert!(refused.contains("Another process has held"), "{refused}");
+    std::fs::write(&path, format!("{:<10}\n", std::process::id())).unwrap();
+    let refused = client.save(json!({"goal": "g"})).error();
+    let me = std::process::id();
     assert!(
-        refused.contains(&format!("rocess {pid} has held")),
+        refused.contains(&format!("Process {me} has held")),
         "{refused}"
     );
     assert!(refused.contains("hen try again"), "{refused}");
@@ -316,7 +321,7 @@ fn an_idle_daemon_leaves_and_nobody_notices() {
     let daemon = |world: &World| {
         let mut child = world
             .command(DAEMON)
-            .args(["run", "--idle-exit", "1"])
+            .args(["run", "--idle-exit", "3"])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -13,6 +13,8 @@ mod named;
 mod rules;
 mod value;
 
+use named::boundary;
+
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -46,8 +48,23 @@ impl Redactor {
         self.count
     }
 
-    /// Redacts one text.
+    /// Redacts one text; a very long one part by part, so that its length costs no more than in proportion.
     pub fn text(&mut self, text: &str) -> String {
+        let mut clean = String::with_capacity(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let limit = boundary(rest, MAX_PART);
+            let end = match rest[..limit].rfind(char::is_whitespace) {
+                Some(space @ 1..) if limit < rest.len() => space,
+                _ => limit,
+            };
+            clean.push_str(&self.part(&rest[..end]));
+            rest = &rest[end..];
+        }
+        clean
+    }
+
+    fn part(&mut self, text: &str) -> String {
         let mut clean = text.to_owned();
         // What stood inside a value may come to light as another one once that is gone.
         for _ in 0..MAX_ROUNDS {
@@ -67,6 +84,9 @@ impl Redactor {
         Clean(value)
     }
 }
+
+/// Far more than any field keeps, in bytes.
+const MAX_PART: usize = 128 * 1024;
 
 /// Each round takes something out for good, so few are needed; a text made to need more gets no more.
 const MAX_ROUNDS: usize = 16;
@@ -120,12 +140,13 @@ fn find_by_rule(text: &str, pattern: &Regex, check: Check, spans: &mut Vec<Range
         };
         from = span.end;
         let value = &text[span.clone()];
-        let holds = !value::is_no_secret(value)
-            && match check {
-                Check::Any => true,
-                Check::Plausible => value::is_plausible(value) && !value::is_path(value),
-                Check::Token => is_token(text, &span),
-            };
+        let holds = check == Check::Block && !value.contains(REDACTED)
+            || !value::is_no_secret(value)
+                && match check {
+                    Check::Any | Check::Block => true,
+                    Check::Plausible => value::is_plausible(value) && !value::is_path(value),
+                    Check::Token => is_token(text, &span),
+                };
         if holds {
             spans.push(span);
         }

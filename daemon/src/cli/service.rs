@@ -115,6 +115,11 @@ impl Manager {
 }
 
 fn install(manager: &Manager) -> Result<(), String> {
+    let before: Vec<Option<Vec<u8>>> = manager
+        .units
+        .iter()
+        .map(|(path, _)| std::fs::read(path).ok())
+        .collect();
     for (path, text) in &manager.units {
         let directory = path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(directory)
@@ -124,9 +129,12 @@ fn install(manager: &Manager) -> Result<(), String> {
     }
     for command in &manager.enable {
         if let Err(reason) = run(command) {
-            // Units that nothing knows of would only mislead.
-            for (path, _) in &manager.units {
-                let _removed = std::fs::remove_file(path);
+            // Units that nothing knows of would only mislead; what was there before is put back.
+            for ((path, _), before) in manager.units.iter().zip(before) {
+                let _restored = match before {
+                    Some(bytes) => std::fs::write(path, bytes),
+                    None => std::fs::remove_file(path),
+                };
             }
             return Err(format!("{reason}; nothing was installed"));
         }

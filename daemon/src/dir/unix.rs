@@ -248,7 +248,11 @@ impl Dir {
                 let mut holder = [0; 10];
                 let read = rustix::io::pread(&file, &mut holder, 0).unwrap_or(0);
                 let holder = str::from_utf8(&holder[..read]).ok();
-                return Ok(Err(holder.and_then(|pid| pid.trim().parse().ok())));
+                // It wrote last; one that is gone, or waits itself, doesn't hold it.
+                let holder = holder
+                    .and_then(|pid| pid.trim().parse().ok())
+                    .filter(|pid| *pid != std::process::id() && crate::unix::is_alive(*pid));
+                return Ok(Err(holder));
             }
             std::thread::sleep(LOCK_POLL);
         }

@@ -389,10 +389,6 @@ impl Pair<'_> {
         if !is_quoted && is_code(value, next) {
             return None;
         }
-        // A value in the braces of its language is an expression.
-        if !is_quoted && matches!(next, Some('(' | '[')) {
-            return None;
-        }
         let plausible = is_plausible(value);
         let is_loud = !self.name.chars().any(|c| c.is_ascii_lowercase()) && self.name.is_ascii();
         let is_word = value.chars().all(char::is_alphabetic);
@@ -466,6 +462,7 @@ impl Reader<'_> {
         };
         let begin = at + slashes + quote.len_utf8();
         let inner = &text[begin..];
+        let inner = &inner[..boundary(inner, MAX_QUOTED)];
         let mut escapes = 0;
         let mut chars = inner.char_indices().peekable();
         while let Some((n, c)) = chars.next() {
@@ -528,6 +525,18 @@ impl Reader<'_> {
     }
 }
 
+/// The most that is looked through for a closing quote, in bytes, and the most lines of a block: a key in PEM fits.
+const MAX_QUOTED: usize = 16 * 1024;
+const MAX_LINES: usize = 100;
+
+/// The last character's beginning that is not behind `at`.
+pub(super) fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
+}
+
 /// A YAML block: the lines behind, as long as they are indented.
 fn block(text: &str, at: usize) -> Option<Range<usize>> {
     let start = at + text[at..].find('\n')? + 1;
@@ -544,7 +553,7 @@ fn block(text: &str, at: usize) -> Option<Range<usize>> {
         return None;
     }
     let mut end = start;
-    for line in text[start..].split_inclusive('\n') {
+    for line in text[start..].split_inclusive('\n').take(MAX_LINES) {
         if !line.starts_with(&text[start..start + indent]) {
             break;
         }

@@ -11,6 +11,8 @@ pub(super) enum Check {
     Any,
     /// Mixed as nobody writes words.
     Plausible,
+    /// A block between markers: only what is gone already stays.
+    Block,
     /// An issuer's token: with a digit in it, and not within a longer word.
     Token,
 }
@@ -32,7 +34,7 @@ pub(super) struct Rule {
     pub(super) examples: &'static [&'static str],
 }
 
-use Check::{Any, Plausible, Token};
+use Check::{Any, Block, Plausible, Token};
 
 const fn rule(
     check: Check,
@@ -162,9 +164,9 @@ pub(super) const RULES: &[Rule] = &[
     ),
     // ── where it stands: key blocks
     rule(
-        Any,
-        "RFC 7468 §10, RFC 4880 §6.2",
-        r#"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----\r?\n(?P<v3>(?s:.+?))(?:\r?\n-----END|\r?\n[ \t]*$|\z)"#,
+        Block,
+        "RFC 7468 §10, RFC 4880 §6.2; line breaks may have become spaces",
+        r#"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:\r?\n|[ \t]+)(?P<v3>(?s:.+?))(?:(?:\r?\n|[ \t]+)-----END|\r?\n[ \t]*$|\z)"#,
         &["-----BEGIN EC PRIVATE KEY-----\n‹{a64}\n{a20}›\n-----END EC PRIVATE KEY-----"],
     ),
     rule(

@@ -47,34 +47,32 @@ fn is_reference(value: &str) -> bool {
             || rest.starts_with(|c: char| c.is_ascii_alphabetic())
             || (rest.len() <= 2 && rest.chars().all(|c| c.is_ascii_digit()))
     });
-    const PROGRAMS: [&str; 14] = [
+    const PROGRAMS: [&str; 9] = [
         "process.env",
         "os.environ",
         "os.getenv",
         "import.meta.env",
         "ENV[",
-        "env.",
         "this.",
         "self.",
-        "config.",
-        "var.",
-        "local.",
         "secrets.",
-        "settings.",
         "arn:aws:",
     ];
+    // What a secret may begin with as well.
+    const WEAK: [&str; 6] = ["@", "config.", "var.", "local.", "settings.", "env."];
     const MARKS: [&str; 10] = [
         "{{", "<%", "%{", "!Ref", "@", "vault:", "op://", "ssm:", "ref+", "keyring:",
     ];
     is_variable
         || (value.starts_with('%') && value.len() > 2 && value.ends_with('%'))
-        || (value.starts_with('{') && value.ends_with('}'))
+        || (value.starts_with('{') && value.ends_with('}') && !has_generated_run(value))
         // A pattern that matches secrets.
-        || value.contains(".*")
+        || (value.contains(".*") && !has_generated_run(value))
         || value.starts_with("\\S")
         || matches!(value, "%s" | "%d" | "%v" | "?" | "-" | "~")
         || PROGRAMS.iter().any(|start| value.starts_with(start))
         || MARKS.iter().any(|start| value.starts_with(start))
+        || (WEAK.iter().any(|start| value.starts_with(start)) && !has_generated_run(value))
         || (value.starts_with(':') && value[1..].chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
 }
 
@@ -108,7 +106,7 @@ pub(super) fn is_placeholder(value: &str) -> bool {
         || (value.starts_with('[') && value.ends_with(']'))
         || value.ends_with("...")
         || value.ends_with('…')
-        || value.contains("****")
+        || (value.contains("****") && !has_generated_run(value))
         || lower == "todo"
         || (!has_generated_run(value) && WORDS.iter().any(|word| lower.contains(word)))
 }
@@ -123,7 +121,7 @@ pub(super) fn is_path(value: &str) -> bool {
             && value[1..].starts_with(|c: char| c.is_ascii_lowercase())
             && value[1..].contains('/'))
         || matches!(bytes, [drive, b':', b'\\' | b'/', ..] if drive.is_ascii_alphabetic());
-    starts && value.len() < 200
+    starts && value.len() < 200 && !has_generated_run(value)
 }
 
 /// Whether letters and digits are mixed as nobody writes words.
@@ -193,6 +191,9 @@ pub(super) fn is_code(value: &str, next: Option<char>) -> bool {
     let looks_like_names = parts()
         .all(|part| is_word(part) && !part.contains(|c: char| c.is_ascii_digit()))
         && !has_generated_run(value);
+    if has_generated_run(value) {
+        return false;
+    }
     value.starts_with('&')
         || (is_called && parts().all(is_word))
         || (looks_like_names && parts().count() > 1)
