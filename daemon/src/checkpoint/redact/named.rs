@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::value::{is_code, is_no_secret, is_path, is_plausible};
+use super::value::{head, is_code, is_no_secret, is_path, is_plausible};
 
 /// What a name says of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -357,7 +357,7 @@ impl Pair<'_> {
             return block(text, at);
         }
         let read = reader.read(at)?;
-        let value = &text[read.span.clone()];
+        let value = head(&text[read.span.clone()]);
         if is_no_secret(value) || is_path(value) || value == self.name {
             return None;
         }

@@ -6,7 +6,7 @@ use super::REDACTED;
 /// behind another.
 const LOOKED_AT: usize = 256;
 
-fn head(value: &str) -> &str {
+pub(super) fn head(value: &str) -> &str {
     let end = (0..=LOOKED_AT.min(value.len()))
         .rev()
         .find(|at| value.is_char_boundary(*at));
