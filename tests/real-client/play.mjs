@@ -18,7 +18,8 @@ const project = path.join(world, "project");
 
 /** What the model says, in order: text, or a call of the tool whose name ends with the key. */
 let script = [];
-let subagentScript = [];
+/** What it says in a subagent, and in a client within the client: those whose prompt bears this mark. */
+let otherScripts = { subagent: [], nested: [] };
 /** Every request of the model's, as the client sent it. */
 let requests = [];
 
@@ -31,12 +32,12 @@ const model = http.createServer((request, response) => {
       return;
     }
     const asked = JSON.parse(body);
-    const isSubagent = JSON.stringify(asked.messages[0]).includes("[[subagent]]");
+    const mark = /\[\[(subagent|nested)\]\]/.exec(JSON.stringify(asked.messages[0]))?.[1];
     const hasTools = (asked.tools ?? []).length > 1;
     let said = "ok";
     if (hasTools) {
-      requests.push({ isSubagent, text: JSON.stringify(asked.messages) });
-      said = (isSubagent ? subagentScript : script).shift() ?? "The script is over.";
+      requests.push({ mark, text: JSON.stringify(asked.messages) });
+      said = (mark ? otherScripts[mark] : script).shift() ?? "The script is over.";
     }
     if (said === null) return; // it never answers: the session is about to crash
     stream(response, blocks(said, body), asked.model);
@@ -113,8 +114,8 @@ async function session(prompt, until) {
 
 const git = (...args) => execFileSync("git", ["-c", "user.name=t", "-c", "user.email=t@example.com", ...args], { cwd: project });
 const write = (name, text) => fs.writeFileSync(path.join(project, name), text);
-const shown = (what, where = (one) => !one.isSubagent) =>
-  requests.filter(where).map((one) => one.text).filter((text) => text.includes(what));
+const shown = (what, mark) =>
+  requests.filter((one) => one.mark === mark).map((one) => one.text).filter((text) => text.includes(what));
 const checkpoints = () => {
   const directory = path.join(project, ".claude-checkpoints");
   return fs.readdirSync(directory).filter((name) => name.endsWith(".json")).map((name) => JSON.parse(fs.readFileSync(path.join(directory, name))));
@@ -166,13 +167,24 @@ try {
     { save_session_checkpoint: { goal: "The parent's goal" } },
     "done",
   ];
-  subagentScript = [{ save_session_checkpoint: { goal: "The subagent's goal" } }, "reported"];
+  otherScripts.subagent = [{ save_session_checkpoint: { goal: "The subagent's goal" } }, "reported"];
   await session("delegate");
-  const denied = shown("Subagents don't save checkpoints", (one) => one.isSubagent);
+  const denied = shown("Subagents don't save checkpoints", "subagent");
   assert.ok(denied.length > 0, "the subagent is told why its save is denied");
   console.log("--- the denial\n" + excerpt(denied[0], "PreToolUse:", 400));
   const goals = checkpoints().map((checkpoint) => checkpoint.goal.primary);
   assert.deepEqual(goals.sort(), ["Make it fly", "The parent's goal"]);
+
+  // A client without hooks inside one with hooks: the word of the one around it is not its own.
+  const inner = `env -u CLAUDECODE '${claude}' -p '[[nested]] work' --permission-mode bypassPermissions --settings '{"disableAllHooks":true}'`;
+  script = [{ Bash: { command: inner, description: "a client within the client" } }, { save_session_checkpoint: { goal: "The outer goal" } }, "done"];
+  otherScripts.nested = [{ save_session_checkpoint: { goal: "The inner goal" } }, "done"];
+  await session("nest");
+  const saved = (goal) => checkpoints().filter((checkpoint) => checkpoint.goal.primary === goal);
+  assert.equal(saved("The outer goal").length, 1, "the outer client saves");
+  assert.equal(saved("The inner goal").length, 1, "the inner client's save is not overwritten by the outer one's");
+  assert.notEqual(saved("The outer goal")[0].sessionId, saved("The inner goal")[0].sessionId);
+  console.log(`--- nested: ${saved("The inner goal")[0].sessionId} within ${saved("The outer goal")[0].sessionId}`);
   console.log("--- all well");
 } finally {
   model.close();
