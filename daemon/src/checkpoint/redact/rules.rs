@@ -166,8 +166,21 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Block,
         "RFC 7468 §10, RFC 4880 §6.2; line breaks may have become spaces",
-        r#"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:\r?\n|[ \t]+)(?P<v3>(?s:.+?))(?:(?:\r?\n|[ \t]+)-----END|\r?\n[ \t]*$|\z)"#,
-        &["-----BEGIN EC PRIVATE KEY-----\n‹{a64}\n{a20}›\n-----END EC PRIVATE KEY-----"],
+        r#"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:\r?\n[ \t]*(?:[>+#*|-][ \t]*)?|[ \t]+)(?P<v3>(?s:.+?))(?:[ \t]*\r?\n[ \t]*(?:[>+#*|-][ \t]*)?|[ \t]+)-----END [A-Z0-9 ]*PRIVATE KEY"#,
+        &[
+            "-----BEGIN EC PRIVATE KEY-----\n‹{a64}\n{a20}›\n-----END EC PRIVATE KEY-----\n\nwhat follows",
+            "key: |\n  -----BEGIN PRIVATE KEY-----\n  ‹{a64}\n  {a20}›\n  -----END PRIVATE KEY-----\nother: 1",
+            "> -----BEGIN PRIVATE KEY-----\n> ‹{a64}\n> {a20}›\n> -----END PRIVATE KEY-----\nwhat follows",
+            "+-----BEGIN PRIVATE KEY-----\n+‹{a64}\n+{a20}›\n+-----END PRIVATE KEY-----\n what follows",
+            "-----BEGIN PRIVATE KEY-----\n‹{a64}›\n    -----END PRIVATE KEY-----\n\nwhat follows",
+            "-----BEGIN PRIVATE KEY----- ‹{a64} {a20}› -----END PRIVATE KEY----- what follows",
+        ],
+    ),
+    rule(
+        Block,
+        "the same without its end: as long as lines are base64",
+        r#"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----\r?\n[ \t]*(?P<v3>[A-Za-z0-9/][A-Za-z0-9+/=]{15,}(?:[ \t]*\r?\n[ \t]*[A-Za-z0-9+/=]{16,})*)"#,
+        &["-----BEGIN OPENSSH PRIVATE KEY-----\n‹{a64}\n{a64}›\n\nand what follows stays"],
     ),
     rule(
         Any,
