@@ -15,6 +15,7 @@ mod value;
 
 use named::boundary;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -115,8 +116,9 @@ static COMPILED: LazyLock<Rules> = LazyLock::new(|| {
 /// Where the secrets of `text` stand, in order and without overlaps.
 fn find(text: &str) -> Vec<Range<usize>> {
     let mut spans: Vec<Range<usize>> = Vec::new();
-    for n in &COMPILED.candidates.matches(text) {
-        find_by_rule(text, &COMPILED.patterns[n], RULES[n].check, &mut spans);
+    let joined = join(text);
+    for n in &COMPILED.candidates.matches(&joined) {
+        find_by_rule(&joined, &COMPILED.patterns[n], RULES[n].check, &mut spans);
     }
     named::find(text, &mut spans);
     spans.sort_by_key(|span| (span.start, span.end));
@@ -130,6 +132,24 @@ fn find(text: &str) -> Vec<Range<usize>> {
     merged
 }
 
+/// Where a shell goes on in the next line, and what a terminal takes for colour.
+static SEAMS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"[ \t][\\`^]\r?\n|\x1b\[[0-9;]*[A-Za-z]").expect("the pattern is fixed and tested")
+});
+
+/// The text as one line of words: spaces stand for its seams, byte for byte, so that a place in it is one in the text.
+fn join(text: &str) -> Cow<'_, str> {
+    SEAMS.replace_all(text, |seam: &Captures<'_>| " ".repeat(seam[0].len()))
+}
+
+/// The cookies whose names say that they open a session.
+static COOKIE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r#"(?i)(?:^|;[ \t]*)[a-z0-9_.-]*(?:sess(?:ion)?(?:[._-]?id)?|sid|token|auth|jwt|li_at)[a-z0-9_.-]*=(?P<v3>[^\s"';]+)"#,
+    )
+    .expect("the pattern is fixed and tested")
+});
+
 fn find_by_rule(text: &str, pattern: &Regex, check: Check, spans: &mut Vec<Range<usize>>) {
     // Matches may share text (one value ends where the next name begins), so the search goes
     // on right behind the value, not behind the whole match.
@@ -140,10 +160,20 @@ fn find_by_rule(text: &str, pattern: &Regex, check: Check, spans: &mut Vec<Range
         };
         from = span.end;
         let value = &text[span.clone()];
+        if check == Check::Cookies {
+            for cookie in COOKIE.captures_iter(value) {
+                let inner = cookie.name("v3").expect("every match has one").range();
+                let value = &value[inner.clone()];
+                if !value::is_no_secret(value) && value::is_plausible(value) {
+                    spans.push(span.start + inner.start..span.start + inner.end);
+                }
+            }
+            continue;
+        }
         let holds = check == Check::Block && !value.contains(REDACTED)
             || !value::is_no_secret(value)
                 && match check {
-                    Check::Any | Check::Block => true,
+                    Check::Any | Check::Block | Check::Cookies => true,
                     Check::Plausible => value::is_plausible(value) && !value::is_path(value),
                     Check::Token => is_token(text, &span),
                 };
@@ -155,12 +185,18 @@ fn find_by_rule(text: &str, pattern: &Regex, check: Check, spans: &mut Vec<Range
 
 /// Whether an issuer's shape stands by itself and was generated.
 fn is_token(text: &str, span: &Range<usize>) -> bool {
-    let before = text[..span.start].chars().next_back();
+    let before = &text[..span.start];
     let value = &text[span.clone()];
     let body = value.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-    before.is_none_or(|c| !c.is_ascii_alphanumeric())
+    (!before.ends_with(|c: char| c.is_ascii_alphanumeric()) || ends_in_code(before))
         && value.contains(|c: char| c.is_ascii_digit())
         && !value::is_placeholder(body.trim_start_matches(['-', '_', '.']))
+}
+
+/// Whether a character stands there in another spelling: `%20` as in a URL, `\\n` as in a string.
+fn ends_in_code(before: &str) -> bool {
+    matches!(before.as_bytes(), [.., b'%', high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+        || matches!(before.as_bytes(), [.., b'\\', b'n' | b'r' | b't'])
 }
 
 fn value_of(captures: &Captures<'_>) -> Option<Range<usize>> {
@@ -185,6 +221,8 @@ fn replace(text: &str, spans: &[Range<usize>]) -> String {
 /// Makes the rules ready, which takes some milliseconds once.
 pub fn prepare() {
     LazyLock::force(&COMPILED);
+    LazyLock::force(&SEAMS);
+    LazyLock::force(&COOKIE);
     named::prepare();
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Name {
 }
 
 /// Words that name a secret when they come last.
-const SECRETS: [&str; 24] = [
+const SECRETS: [&str; 30] = [
     "password",
     "passwd",
     "passphrase",
@@ -42,6 +42,12 @@ const SECRETS: [&str; 24] = [
     "pwd",
     "psk",
     "kennwort",
+    "senha",
+    "wachtwoord",
+    "salasana",
+    "contrasena",
+    "dbpass",
+    "rootpw",
     "npmauthtoken",
     "apitoken",
     "apisecret",
@@ -217,7 +223,8 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
         (?P<dashes> -- | - | / )?
         (?P<name> (?: [A-Za-z_] [A-Za-z0-9_.-]{0,120} )
                 | (?i:api|secret|access|private|auth)\x20(?i:key|token)
-                | пароль | contraseña | mot\x20de\x20passe | 密码 | 密碼 | パスワード | 비밀번호 )
+                | пароль | contraseña | mot\x20de\x20passe | 密码 | 密碼 | パスワード | 비밀번호
+                | hasło | lösenord | şifre | 암호 | 令牌 )
         (?P<close> (?: \\* ["'`\]] | \*\* | \} | \x1b\[[0-9;]*m )* )
         (?: (?P<type> \x20? : \x20? &?(?:'static\x20)?[A-Za-z]+ ) [\x20\t]* = [\x20\t]*
           | [\x20\t]* (?P<sep> := | => | = | : | ：) [\x20\t]*
@@ -375,6 +382,15 @@ impl Pair<'_> {
         // `--creds user:password`, `creds: user/password`: only the password goes, by a rule of its own.
         let is_pair = value.contains([':', '/']) && (self.is_flag || self.sep == ":");
         if is_pair && self.name.to_ascii_lowercase().contains("cred") {
+            return None;
+        }
+        // `--token TOKEN`, `--password string`: what a command's help calls the value.
+        let is_metavar = value.len() > 1
+            && value
+                .chars()
+                .all(|c| c.is_ascii_uppercase() || matches!(c, '_' | '-'))
+            || matches!(value, "string" | "value" | "text");
+        if self.is_spaced && !read.is_quoted && is_metavar {
             return None;
         }
         // `--secret id=npmrc` names one.

@@ -11,6 +11,8 @@ pub(super) enum Check {
     Any,
     /// Mixed as nobody writes words.
     Plausible,
+    /// A list of cookies: those go whose names say that they open a session.
+    Cookies,
     /// A block between markers: only what is gone already stays.
     Block,
     /// An issuer's token: with a digit in it, and not within a longer word.
@@ -34,7 +36,7 @@ pub(super) struct Rule {
     pub(super) examples: &'static [&'static str],
 }
 
-use Check::{Any, Block, Plausible, Token};
+use Check::{Any, Block, Cookies, Plausible, Token};
 
 const fn rule(
     check: Check,
@@ -85,11 +87,12 @@ pub(super) const RULES: &[Rule] = &[
         &["Authorization: Digest username=\"ada\", response=\"‹{h32}›\""],
     ),
     rule(
-        Plausible,
+        Cookies,
         "RFC 6265 §4.2: Cookie",
-        r#"(?i)(?:cookie:|--cookie[= ]|-b)[ \t]*["']?(?:[^\s"';]+;[ \t]*)*?[a-z0-9_.-]*(?:sess(?:ion)?(?:[._-]?id)?|sid|token|auth|jwt|li_at)[a-z0-9_.-]*=(?P<v3>[^\s"';]+)"#,
+        r#"(?i)(?:cookie:|--cookie[= \t]|-b)[ \t]*["']?(?P<v3>[^\s"';=]+=[^\s"';]*(?:;[ \t]*[^\s"';]+)*)"#,
         &[
             "Cookie: theme=dark; JSESSIONID=‹{h32}›",
+            "Cookie: sid=‹{h32}›; theme=dark; session_token=‹{a32}›; a=b",
             "curl -b 'sessionid=‹{a32}›' https://x.example",
             "Cookie: theme=dark; lang=en",
         ],
@@ -252,6 +255,7 @@ pub(super) const RULES: &[Rule] = &[
             "mysqldump -u root '-p‹{p}›' a > b",
             "mysql -u root -p",
             "mysql -p$PASS shop",
+            "mysql -h db \\\n  -u root \\\n  -p‹{p}› shop",
         ],
     ),
     rule(
@@ -304,6 +308,7 @@ pub(super) const RULES: &[Rule] = &[
         r#"redis-cli[ \t][^\n|;]*?(?:-a|--pass)[ \t]+{VALUE}"#,
         &[
             "redis-cli -h cache -a ‹{p}› ping",
+            "redis-cli -h cache \\\n  -a ‹{p}› \\\n  ping",
             "redis-cli -a \"$PW\" ping",
         ],
     ),
@@ -319,7 +324,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Any,
         "mongodb.com, learn.microsoft.com (psexec, certutil, nuget): -p",
-        r#"(?:mongo|mongosh|mongodump|mongorestore|mongoexport|mongoimport|mongostat|cqlsh|psexec(?:64)?|certutil|nuget|winrs|plink|pscp|az[ \t]+login|expo[ \t]+login|smbmap|evil-winrm|rdesktop)(?-u:\b)[^\n|;]*?[ \t]-(?:p|pw)[ \t]+{VALUE}"#,
+        r#"(?:mongo|mongosh|mongodump|mongorestore|mongoexport|mongoimport|mongostat|cqlsh|cypher-shell|rabbitmqadmin|conan|oc[ \t]+login|psexec(?:64)?|certutil|nuget|winrs|plink|pscp|az[ \t]+login|expo[ \t]+login|smbmap|evil-winrm|rdesktop)(?-u:\b)[^\n|;]*?[ \t]-(?:p|pw)[ \t]+{VALUE}"#,
         &[
             "mongosh -u root -p ‹{p}› db",
             "psexec \\\\srv -u A\\b -p ‹{p}› cmd",
@@ -425,12 +430,14 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "config set NAME value, in a dozen tools",
-        r#"(?i)(?:set|setenv|put|config|add)[ \t]+(?:--?[a-z-]+[ \t]+)*["']?[a-z0-9_./:@-]*(?:password|passwd|secret|token|_?key|secret_access_key|_auth)["']?[ \t]+{VALUE}"#,
+        r#"(?i)(?:env|set|setx|setenv|put|config|add)[ \t]+(?:--?[a-z-]+[ \t]+)*["']?[a-z0-9_./:@-]*(?:password|passwd|secret|token|_?key|secret_access_key|_auth)["']?[ \t]+{VALUE}"#,
         &[
             "aws configure set aws_secret_access_key ‹{a40}› --profile ci",
             "pulumi config set --secret dbPassword ‹{p}›",
             "dotnet user-secrets set \"Db:Password\" \"‹{p}›\"",
             "git config --global user.password ‹{p}›",
+            "setx API_TOKEN ‹{a40}›",
+            "ENV DB_PASSWORD ‹{p}›",
             "etcdctl put /app/password ‹{p}›",
         ],
     ),
@@ -541,6 +548,18 @@ pub(super) const RULES: &[Rule] = &[
         "a default in a shell's parameter",
         r#"\$\{[A-Za-z0-9_]*(?i:password|secret|token|key):-(?P<v3>[^\s{}$"']+)\}"#,
         &["echo \"${SECRET:-‹{a24}›}\""],
+    ),
+    rule(
+        Plausible,
+        "learn.microsoft.com: AuthenticationHeaderValue",
+        r#"AuthenticationHeaderValue\([ \t]*"[A-Za-z]+",[ \t]*"(?P<v3>[^"\n]+)""#,
+        &["Authorization = new AuthenticationHeaderValue(\"Bearer\", \"‹{a40}›\");"],
+    ),
+    rule(
+        Plausible,
+        "vercel.com, codecov.io: -t; chocolatey.org: -k",
+        r#"(?:vercel|codecov|choco[ \t]+push)[ \t][^\n|;]*?-[tk][ \t]+{VALUE}"#,
+        &["vercel deploy --prod -t ‹{a24}›", "codecov -t ‹{a24}›"],
     ),
     // ── what its issuer shaped
     rule(
@@ -692,6 +711,18 @@ pub(super) const RULES: &[Rule] = &[
         "mapbox.com, yandex.cloud, alibabacloud.com, tencent",
         r"(?P<v3>sk\.eyJ[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{20,}|AQVN[A-Za-z0-9_-]{35,}|YC[A-Za-z0-9_-]{38}|LTAI[A-Za-z0-9]{12,20}|AKID[A-Za-z0-9]{32})",
         &["‹LTAI{a20}›"],
+    ),
+    rule(
+        Token,
+        "pinecone.io, lob.com, razorpay.com, resend.com, adafruit.io, axiom.co, rootly.com, duffel.com, Microsoft Entra",
+        r"(?P<v3>pcsk_[A-Za-z0-9_]{40,}|(?:live|test)_[a-f0-9]{35}|rzp_(?:live|test)_[A-Za-z0-9]{14,}|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}|aio_[A-Za-z0-9]{28}|xaa[tp]-[a-f0-9]{8}-[a-f0-9-]{27}|rootly_[a-f0-9]{40,}|duffel_(?:live|test)_[A-Za-z0-9_-]{40,}|[A-Za-z0-9_.~-]{3}[78]Q~[A-Za-z0-9_.~-]{31,34})",
+        &[
+            "‹pcsk_{a60}›",
+            "‹re_{a8}_{a24}›",
+            "re_use_the_connection",
+            "\u{1b}[33m‹ghp_{a36}›\u{1b}[0m",
+            "a%20‹ghp_{a36}›",
+        ],
     ),
     rule(
         Token,

@@ -60,11 +60,15 @@ fn is_reference(value: &str) -> bool {
     ];
     // What a secret may begin with as well.
     const WEAK: [&str; 6] = ["@", "config.", "var.", "local.", "settings.", "env."];
-    const MARKS: [&str; 10] = [
-        "{{", "<%", "%{", "!Ref", "@", "vault:", "op://", "ssm:", "ref+", "keyring:",
+    const MARKS: [&str; 12] = [
+        "#{", "ENC[", "{{", "<%", "%{", "!Ref", "@", "vault:", "op://", "ssm:", "ref+", "keyring:",
     ];
     is_variable
         || (value.starts_with('%') && value.len() > 2 && value.ends_with('%'))
+        || (value.len() > 2
+            && value.starts_with('!')
+            && value.ends_with('!')
+            && value[1..value.len() - 1].chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
         || (value.starts_with('{') && value.ends_with('}') && !has_generated_run(value))
         // A pattern that matches secrets.
         || (value.contains(".*") && !has_generated_run(value))
