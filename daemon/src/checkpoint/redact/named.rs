@@ -103,7 +103,8 @@ const KEYS: [&str; 30] = [
     "ssh",
 ];
 /// What stands before `key` where it is that of a table, a map or the public.
-const PLAIN_KEYS: [&str; 29] = [
+const PLAIN_KEYS: [&str; 30] = [
+    "recv",
     "public",
     "socket",
     "gpg",
@@ -135,7 +136,10 @@ const PLAIN_KEYS: [&str; 29] = [
     "range",
 ];
 /// Words that may follow and change nothing.
-const TAILS: [&str; 9] = [
+const TAILS: [&str; 12] = [
+    "staging",
+    "production",
+    "dev",
     "string",
     "base",
     "value",
@@ -226,8 +230,8 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
                 | пароль | contraseña | mot\x20de\x20passe | 密码 | 密碼 | パスワード | 비밀번호
                 | hasło | lösenord | şifre | 암호 | 令牌 )
         (?P<close> (?: \\* ["'`\]] | \*\* | \} | \x1b\[[0-9;]*m )* )
-        (?: (?P<type> \x20? : \x20? &?(?:'static\x20)?[A-Za-z]+ ) [\x20\t]* = [\x20\t]*
-          | [\x20\t]* (?P<sep> := | => | = | : | ：) [\x20\t]*
+        (?: (?P<type> (?: \x20? : \x20? &?(?:'static\x20)? | \x20[Aa]s\x20 ) [A-Za-z]+ ) [\x20\t]* = [\x20\t]*
+          | [\x20\t]* (?P<sep> := | => | \|\|= | <- | = | : | ：) [\x20\t]*
           | (?P<comma> , ) [\x20\t]*
           | (?P<space> [\x20\t]+ (?: [\\`^] \r?\n [\x20\t]* )? ) )
         (?P<break> [\\`^]? \r?\n [\x20\t]* )?
@@ -238,7 +242,7 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
 /// What may stand before a value and is no part of it.
 static LEAD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r#"^(?:!!?[a-z]+[ \t]+|&[a-z]+[ \t]+|(?:String::from|String|SecretString::new|SecretString::from|PASSWORD|bytes)\(|[bru](?:["'])|(?i:bearer|basic|token|apikey)[ \t]+|\x1b\[[0-9;]*m)"#,
+        r#"^(?:!!?[a-z]+[ \t]+|&[a-z]+[ \t]+|(?:String::from|String|SecretString::new|SecretString::from|PASSWORD|bytes)\(|[bruN@$](?:["'])|(?i:bearer|basic|token|apikey)[ \t]+|\x1b\[[0-9;]*m)"#,
     )
     .expect("the pattern is fixed and tested")
 });
@@ -277,7 +281,8 @@ pub(super) fn find(text: &str, found: &mut Vec<Range<usize>>) {
         let is_within_word = before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
             && !ends_in_escape(before);
         // The user in a URL may be called `token`; the URL's own rule has the password.
-        if class == Name::Other || is_within_word || before.ends_with("://") {
+        let is_arn = spelled == "secret" && before.ends_with(':');
+        if class == Name::Other || is_within_word || is_arn || before.ends_with("://") {
             continue;
         }
         let dashes = captures.name("dashes").map(|dashes| dashes.as_str());
@@ -300,7 +305,13 @@ pub(super) fn find(text: &str, found: &mut Vec<Range<usize>>) {
             }),
         };
         let mut at = whole.end;
-        while let Some(value) = how.value(&mut reader, at) {
+        while let Some(mut value) = how.value(&mut reader, at) {
+            // A query ends where the fragment begins.
+            if before.ends_with(['?', '&'])
+                && let Some(length @ 1..) = text[value.clone()].find('#')
+            {
+                value.end = value.start + length;
+            }
             from = from.max(value.end);
             found.push(value.clone());
             // API_KEYS=one,two
@@ -381,7 +392,20 @@ impl Pair<'_> {
         }
         // `--creds user:password`, `creds: user/password`: only the password goes, by a rule of its own.
         let is_pair = value.contains([':', '/']) && (self.is_flag || self.sep == ":");
-        if is_pair && self.name.to_ascii_lowercase().contains("cred") {
+        let name = self.name.to_ascii_lowercase();
+        if is_pair
+            && (name.contains("cred")
+                || (self.is_flag && name.ends_with("auth") && value.contains(':')))
+        {
+            return None;
+        }
+        // `PASS: TestName` is a test's result, a text that speaks of a password a message.
+        let speaks = ["password", "token", "secret"];
+        let is_message = value.contains(' ')
+            && speaks
+                .iter()
+                .any(|word| value.to_ascii_lowercase().contains(word));
+        if is_message || (self.name == "PASS" && self.sep == ":") {
             return None;
         }
         // `--token TOKEN`, `--password string`: what a command's help calls the value.

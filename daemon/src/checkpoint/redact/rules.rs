@@ -211,16 +211,19 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Any,
         "XML: an element that is named, or has a name",
-        r#"(?i)<(?:[a-z0-9]+[ \t]+name=")?[a-z0-9_.:-]*(?:password|passwd|secret|token|api[_-]?key|passphrase)"?[ \t]*>(?P<v3>[^<>\s]+)</"#,
+        r#"(?i)<(?:[a-z0-9]+[ \t]+(?:name|key)=")?[a-z0-9_.:-]*(?:password|passwd|secret|token|api[_-]?key|passphrase)"?(?:[ \t]+[a-z:]+="[^"<>]*")*[ \t]*>(?:<!\[CDATA\[)?(?P<v3>[^<>\s]+?)(?:\]\]>)?</"#,
         &[
             r#"<property name="password">‹{p}›</property>"#,
             "<db.password>‹{p}›</db.password>",
+            r#"<password type="plain">‹{p}›</password>"#,
+            "<password><![CDATA[‹{p}›]]></password>",
+            r#"<entry key="password">‹{p}›</entry>"#,
         ],
     ),
     rule(
         Plausible,
         "prose that tells it",
-        r#"(?i)(?-u:\b)(?:password|passphrase|secret|token|api key|secret key|access key)(?: for [^\s:]+)?(?: is| was| to|:| →)? +["'`]?(?P<v3>[^\s"'`,;()<>]{9,}[^\s"'`,;()<>.:!?])"#,
+        r#"(?i)(?:^|[^a-z0-9_=.-])(?:password|passphrase|secret|token|api key|secret key|access key)(?: for [^\s:]+)?(?: is| was| to|:| →)? +["'`]?(?P<v3>[^\s"'`,;()<>{}]{9,}[^\s"'`,;()<>{}.:!?])"#,
         &[
             "The password is \"‹{p}›\".",
             "use password ‹{p}› for the demo user",
@@ -299,8 +302,11 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Any,
         "skopeo(1): credentials",
-        r#"--(?:src-|dest-)?creds[= \t]["']?[^\s:"']+:(?P<v3>[^\s"'`;|&]+)"#,
-        &["skopeo copy --dest-creds=ada:‹{p}› dir:/a docker://b"],
+        r#"--(?:(?:src-|dest-)?creds|(?:basic-|proxy-)?auth)[= \t]["']?[^\s:"']+:(?P<v3>[^\s"'`;|&]+)"#,
+        &[
+            "skopeo copy --dest-creds=ada:‹{p}› dir:/a docker://b",
+            "tool --basic-auth ada:‹{p}› sync",
+        ],
     ),
     rule(
         Any,
@@ -391,10 +397,12 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Any,
         "a pipe into what reads a password",
-        r#"(?:echo|printf)[ \t]+(?:-n[ \t]+|'%s(?:\\n)?'[ \t]+)?{VALUE}[ \t]*\|[ \t]*(?:sudo[ \t]+-S|(?:[a-z]+[ \t]+)*?(?:login|passwd)[^\n|]*?--?(?:password-)?stdin)"#,
+        r#"(?:echo|printf)[ \t]+(?:-n[ \t]+|'%s(?:\\n)?'[ \t]+)?{VALUE}[ \t]*\|[ \t]*(?:sudo[ \t]+-S|(?:sudo[ \t]+)?(?:kinit|cryptsetup|(?:docker|podman)[ \t]+secret[ \t]+create|wrangler[ \t]+secret|gcloud[ \t]+secrets)|(?:[a-z]+[ \t]+)*?(?:login|passwd)[^\n|]*?--?(?:password-)?stdin)"#,
         &[
             "echo \"‹{p}›\" | docker login -u ada --password-stdin",
             "echo '‹{p}›' | sudo -S ls",
+            "echo -n '‹{p}›' | sudo cryptsetup open /dev/sda1 x -",
+            "printf '‹{p}›' | docker secret create db_pw -",
             "echo \"$TOKEN\" | gh auth login --with-token",
         ],
     ),
@@ -430,12 +438,13 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "config set NAME value, in a dozen tools",
-        r#"(?i)(?:env|set|setx|setenv|put|config|add)[ \t]+(?:--?[a-z-]+[ \t]+)*["']?[a-z0-9_./:@-]*(?:password|passwd|secret|token|_?key|secret_access_key|_auth)["']?[ \t]+{VALUE}"#,
+        r#"(?i)(?:env|set|setx|setenv|put|config|add)[ \t]+(?:--?[a-z-]+[ \t]+)*["']?[a-z0-9_./:@-]*(?:password|passwd|secret|token|[_.:-]key|(?:api|secret|private|access)key|_auth)["']?[ \t]+{VALUE}"#,
         &[
             "aws configure set aws_secret_access_key ‹{a40}› --profile ci",
             "pulumi config set --secret dbPassword ‹{p}›",
             "dotnet user-secrets set \"Db:Password\" \"‹{p}›\"",
             "git config --global user.password ‹{p}›",
+            "git config user.signingkey {x16}",
             "setx API_TOKEN ‹{a40}›",
             "ENV DB_PASSWORD ‹{p}›",
             "etcdctl put /app/password ‹{p}›",
@@ -487,10 +496,11 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "ngrok.com, wandb.ai, vaultproject.io, snyk.io: the argument is the token",
-        r#"(?:authtoken|add-authtoken|wandb[ \t]+login|vault[ \t]+login|snyk[ \t]+auth|cargo[ \t]+login|flyctl[ \t]+auth[ \t]+token|netlify[ \t]+login)[ \t]+{VALUE}"#,
+        r#"(?:authtoken|add-authtoken|wandb[ \t]+login|vault[ \t]+login|vault[ \t]+operator[ \t]+unseal|bw[ \t]+unlock|snyk[ \t]+auth|cargo[ \t]+login|flyctl[ \t]+auth[ \t]+token|netlify[ \t]+login)[ \t]+{VALUE}"#,
         &[
             "ngrok config add-authtoken ‹{a27}_{a21}›",
             "wandb login ‹{h40}›",
+            "vault operator unseal ‹{a44}›",
             "vault login -method=oidc",
         ],
     ),
@@ -560,6 +570,106 @@ pub(super) const RULES: &[Rule] = &[
         "vercel.com, codecov.io: -t; chocolatey.org: -k",
         r#"(?:vercel|codecov|choco[ \t]+push)[ \t][^\n|;]*?-[tk][ \t]+{VALUE}"#,
         &["vercel deploy --prod -t ‹{a24}›", "codecov -t ‹{a24}›"],
+    ),
+    rule(
+        Any,
+        "chpasswd(8): user:password on its standard input",
+        r#"(?:echo|printf)[ \t]+["']?[^\s:"']+:(?P<v3>[^\s"'|]+)["']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd"#,
+        &[
+            "echo 'ada:‹{p}›' | sudo chpasswd",
+            "echo \"ada:$PW\" | chpasswd",
+        ],
+    ),
+    rule(
+        Any,
+        "bash(1): a here-string for what reads a password",
+        r#"(?:kinit|cryptsetup|passwd|login)(?-u:\b)[^\n|;]*<<<[ \t]*{VALUE}"#,
+        &["kinit ada <<< '‹{p}›'", "kinit ada <<< \"$PW\""],
+    ),
+    rule(
+        Plausible,
+        "docs.oracle.com: IDENTIFIED BY takes a bare word",
+        r#"(?i)identified[ \t]+by[ \t]+(?P<v3>[^\s"'`;,()]+)"#,
+        &["ALTER USER app IDENTIFIED BY ‹{p}›;"],
+    ),
+    rule(
+        Any,
+        "zetetic.net: PRAGMA key; redis.io: ACL SETUSER >password",
+        r#"(?i)(?:pragma[ \t]+(?:re)?key[ \t]*=[ \t]*["']|acl[ \t]+setuser[ \t][^\n]*?[ \t]>)(?P<v3>[^\s"';]+)"#,
+        &[
+            "PRAGMA key = '‹{p}›';",
+            "ACL SETUSER ada on >‹{p}› ~* +@all",
+        ],
+    ),
+    rule(
+        Plausible,
+        "kickstart: rootpw",
+        r#"rootpw[ \t]+(?:--plaintext[ \t]+)?(?P<v3>[^\s-][^\s]*)"#,
+        &["rootpw --plaintext ‹{p}›", "rootpw --lock"],
+    ),
+    rule(
+        Plausible,
+        "names that say a secret only where the value is hexadecimal: sonar.login, AppRole's secret_id, PagerDuty",
+        r#"(?:sonar\.login|secret_id|routing_key)["']?[ \t]*[:=][ \t]*["']?(?P<v3>[a-f0-9-]{32,40})(?-u:\b)"#,
+        &["sonar.login=‹{h40}›", "routing_key: orders.created"],
+    ),
+    rule(
+        Plausible,
+        "a label, with what it is about, in bold or in a table's row",
+        r#"(?i)(?:^|[^a-z0-9_=.-])(?:(?:password|passwort|passphrase|kennwort|token|secret|api key|mot de passe)(?:[ \t]*\([^)\n]{1,30}\)[ \t]*:|[ \t]+is[ \t]*:|:\*\*|[ \t]:|[ \t]+lautet:?)|(?:unseal|recovery) key [0-9]+:|\|[ \t]*(?:password|token|secret)[ \t]*\|)[ \t]*["'`]?(?P<v3>[^\s"'`,;()<>{}|]{7,}[^\s"'`,;()<>{}|.:!?])"#,
+        &[
+            "Password (prod): ‹{p}›",
+            "Your token is: ‹{a30}›",
+            "**Password:** ‹{p}›",
+            "| password | ‹{p}› |",
+            "Unseal Key 1: ‹{a44}›",
+            "mot de passe : ‹{p}›",
+            "Token (optional): see below",
+            "cat token | sha256sum",
+        ],
+    ),
+    rule(
+        Plausible,
+        "the same, in Japanese",
+        r#"パスワードは[ \t]*(?P<v3>[!-~]{6,})"#,
+        &["パスワードは‹{p}›です"],
+    ),
+    rule(
+        Any,
+        "developer.apple.com: a property list's key and string",
+        r#"(?i)<key>[a-z0-9_.-]*(?:password|token|secret|api_?key)</key>\s*<string>(?P<v3>[^<\n]+)</string>"#,
+        &["<key>password</key>\n<string>‹{p}›</string>"],
+    ),
+    rule(
+        Any,
+        "a value before its name",
+        r#"(?i)"value"[ \t]*:[ \t]*"(?P<v3>[^"\n]+)"[ \t]*,\s*"(?:name|key)"[ \t]*:[ \t]*"[a-z0-9_.-]*(?:password|passwd|secret|token|api[_-]?key)""#,
+        &[r#"{"value": "‹{p}›", "name": "DB_PASSWORD"}"#],
+    ),
+    rule(
+        Plausible,
+        "a builder's setter; a fallback where the environment has none",
+        r#"(?i)(?:\.(?:api_?key|password|(?:access|auth)_?token|client_?secret|secret_?key)\([ \t]*|(?:password|secret|token|key)["'\])]*[ \t]*(?:\|\||\?\?)[ \t]*)["'](?P<v3>[^"'\n]+)["']"#,
+        &[
+            "client.apiKey(\"‹{a32}›\")",
+            "const token = process.env.TOKEN || '‹{a32}›'",
+            "const token = process.env.TOKEN ?? 'none'",
+        ],
+    ),
+    rule(
+        Plausible,
+        "core.telegram.org, infura.io, alchemy.com: the key is in the path",
+        r#"(?:api\.telegram\.org/bot|infura\.io/(?:ws/)?v3/|alchemy(?:\.com|api\.io)/v2/)(?P<v3>[A-Za-z0-9:_-]{20,})"#,
+        &[
+            "https://api.telegram.org/bot‹{d10}:AA{w33}›/getMe",
+            "https://mainnet.infura.io/v3/‹{h32}›",
+        ],
+    ),
+    rule(
+        Plausible,
+        "httpd.apache.org, nginx.org: the header as an argument",
+        r#"(?i)authorization[ \t]+["'](?:bearer|basic)[ \t]+(?P<v3>[^\s"']+)["']"#,
+        &["RequestHeader set Authorization \"Basic ‹{a40}›\""],
     ),
     // ── what its issuer shaped
     rule(
