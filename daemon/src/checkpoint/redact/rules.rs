@@ -223,11 +223,12 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Plausible,
         "prose that tells it",
-        r#"(?i)(?:^|[^a-z0-9_=.-])(?:password|passphrase|secret|token|api key|secret key|access key)(?: for [^\s:]+)?(?: is| was| to|:| →)? +["'`]?(?P<v3>[^\s"'`,;()<>{}]{9,}[^\s"'`,;()<>{}.:!?])"#,
+        r#"(?i)(?:^|[^a-z0-9_=.-])(?:(?:password|passphrase|token|api key|secret key|access key)(?: for [^\s:]+)?(?: is| was| to|:| →)?|(?:secret|pw)(?: is| was|:| →)) +["'`]?(?P<v3>[^\s"'`,;()<>{}]{9,}[^\s"'`,;()<>{}.:!?])"#,
         &[
             "The password is \"‹{p}›\".",
             "use password ‹{p}› for the demo user",
             "password manager: 1Password or Bitwarden",
+            "kubectl get secret db-creds-7f9 -o yaml",
         ],
     ),
     rule(
@@ -348,11 +349,11 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Any,
-        "ssh-keygen(1): -N and -P; schtasks: /rp; lftp(1): -u user,password",
-        r#"(?:ssh-keygen[ \t][^\n|;]*?[ \t]-[NP]|schtasks[ \t][^\n|;]*?[ \t]/rp|lftp[ \t][^\n|;]*?-u[ \t]*[^\s,]+,)[ \t]*{VALUE}"#,
+        "ssh-keygen(1): -N; schtasks: /rp; lftp(1): -u user,password",
+        r#"(?:ssh-keygen[ \t](?:[^\n|;]*?[ \t])?-N|schtasks[ \t][^\n|;]*?[ \t]/rp|lftp[ \t][^\n|;]*?-u[ \t]*[^\s,]+,)[ \t]*{VALUE}"#,
         &[
             "ssh-keygen -t rsa -N ‹{p}› -f k",
-            "ssh-keygen -p -P ‹{p}› -f k",
+            "ssh-keygen -p -P ‹{p}› -N ‹{p}› -f k",
             "lftp -u ada,‹{p}› ftp.example.com",
             "ssh-keygen -t ed25519 -N '' -f k",
         ],
@@ -670,6 +671,30 @@ pub(super) const RULES: &[Rule] = &[
         "httpd.apache.org, nginx.org: the header as an argument",
         r#"(?i)authorization[ \t]+["'](?:bearer|basic)[ \t]+(?P<v3>[^\s"']+)["']"#,
         &["RequestHeader set Authorization \"Basic ‹{a40}›\""],
+    ),
+    rule(
+        Plausible,
+        "C's preprocessor, Emacs Lisp: a name, then the value in quotes",
+        r#"(?i)(?:#define|\((?:setq|defvar|def))[ \t]+[a-z0-9_-]*(?:password|secret|token|api[_-]?key)[ \t]+"(?P<v3>[^"\n]+)""#,
+        &["#define API_KEY \"‹{a30}›\"", "(setq api-key \"‹{a30}›\")"],
+    ),
+    rule(
+        Any,
+        "snmpcmd(1): -A; a rule of its own for each flag finds both",
+        r#"snmp[a-z]+[ \t](?:[^\n|;]*?[ \t])?-A[ \t]+{VALUE}"#,
+        &["snmpwalk -v3 -u ada -A ‹{p}› -X ‹{p}› h"],
+    ),
+    rule(
+        Any,
+        "snmpcmd(1): -X",
+        r#"snmp[a-z]+[ \t](?:[^\n|;]*?[ \t])?-X[ \t]+{VALUE}"#,
+        &["snmpget -X ‹{p}› h", "snmpget -X \"$PW\" h"],
+    ),
+    rule(
+        Any,
+        "ssh-keygen(1): -P, the old passphrase",
+        r#"ssh-keygen[ \t](?:[^\n|;]*?[ \t])?-P[ \t]*{VALUE}"#,
+        &["ssh-keygen -p -P ‹{p}› -N ‹{p}› -f k"],
     ),
     // ── what its issuer shaped
     rule(
