@@ -24,7 +24,7 @@ impl Cache {
     /// Opens it in the state directory; `None` where that can't be.
     pub(crate) fn open(state: &Path) -> Option<Cache> {
         let path = state.join("cache");
-        if let Err(error) = crate::unix::make_private_dir(state) {
+        if let Err(error) = protocol::os::make_private_dir(state) {
             tracing::warn!(%error, "no cache of hashes");
             return None;
         }

@@ -12,10 +12,10 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use uuid::Uuid;
 
-pub(crate) use control::post;
+pub(crate) use control::stop_at;
 
 use crate::config::Config;
-use crate::{RunError, demo, log, unix};
+use crate::{RunError, demo, log, os};
 
 /// Keeps checkpoints of coding-agent sessions. MCP clients spawn `session-checkpoint-mcp`, which starts
 /// this daemon by itself.
@@ -55,7 +55,7 @@ enum Command {
     Doctor,
     /// Print the daemon's log.
     Logs,
-    /// Have the system's service manager keep the daemon (systemd, launchd).
+    /// Have the system's service manager keep the daemon (systemd, launchd, the task scheduler).
     Service {
         #[command(subcommand)]
         action: service::Action,
@@ -130,13 +130,13 @@ enum Serve {
 }
 
 fn serve(config: &Config, how: Serve) -> Result<(), String> {
-    unix::survive_file_limit();
-    unix::make_private();
+    os::survive_file_limit();
+    os::make_private();
     if let Serve::Socket { detached: true, .. } = how {
-        unix::reset_signals();
-        unix::detach().map_err(|error| format!("could not let go of the terminal ({error})"))?;
+        os::reset_signals();
+        os::detach().map_err(|error| format!("could not let go of the terminal ({error})"))?;
     }
-    unix::raise_file_limit();
+    os::raise_file_limit();
     log::start(config, matches!(how, Serve::Stdio { .. }));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use protocol::env::Env;
 use protocol::hello::Build;
+use protocol::os;
 use protocol::socket::{self, Place, SocketError};
-
-use crate::unix;
 
 /// What a daemon runs with.
 #[derive(Clone, Debug)]
@@ -32,11 +31,11 @@ impl Config {
 
     /// Where the socket is.
     pub(crate) fn place(&self) -> Result<Place, SocketError> {
-        socket::place(&self.env, unix::user())
+        socket::place(&self.env, &os::user())
     }
 
     /// The state directory, unless there is none that is this user's.
     pub(crate) fn state(&self) -> Option<PathBuf> {
-        protocol::state::usable(&self.env, unix::user())
+        protocol::state::usable(&self.env, &os::user())
     }
 }

@@ -6,7 +6,7 @@
 //! same, unless it changed so shortly before it was read that a later change might not show.
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use gix::hash::Kind as HashKind;
+use protocol::os;
 
 use crate::cache::Cache;
 use crate::checkpoint::facts::Content;
-use crate::dir::{self, Signature};
+use crate::dir::{Signature, Stat};
 
 /// Larger files get no hash (contract §5).
 const MAX_HASHED: u64 = 64 * 1024 * 1024;
@@ -89,16 +90,15 @@ impl Contents {
             return Ok(Content::Gone);
         }
         let looked_at = SystemTime::now();
-        let metadata = place.symlink_metadata()?;
-        let signature = dir::signature(&metadata);
-        self.modified
-            .insert(path.to_owned(), dir::modified(&metadata));
+        let stat = Stat::at(&place)?;
+        let signature = stat.signature();
+        self.modified.insert(path.to_owned(), signature.modified());
         if let Some((known, content)) = self.known.get(path)
             && *known == signature
         {
             return Ok(content.clone());
         }
-        let settled = dir::is_settled(&metadata, looked_at);
+        let settled = signature.is_settled(looked_at);
         if settled
             && let Some(cache) = &self.cache
             && let Some(id) = cache.get(&place, &signature, hash)
@@ -107,7 +107,7 @@ impl Contents {
             self.remember(path, signature, &content);
             return Ok(content);
         }
-        let content = read(&place, &metadata, hash, late)?;
+        let content = read(&place, &stat, hash, late)?;
         if settled && let Content::Hash(id) = &content {
             self.remember(path, signature, &content);
             if let Some(cache) = &self.cache {
@@ -149,21 +149,16 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-fn read(
-    place: &Path,
-    metadata: &Metadata,
-    hash: HashKind,
-    late: &AtomicBool,
-) -> io::Result<Content> {
-    if metadata.is_symlink() {
+fn read(place: &Path, stat: &Stat, hash: HashKind, late: &AtomicBool) -> io::Result<Content> {
+    if stat.is_symlink() {
         let target = place.read_link()?;
         let target = gix::path::into_bstr(target).map_err(io::Error::other)?;
         return Ok(blob(hash, &target));
     }
-    if metadata.is_file() {
+    if stat.is_file() {
         return hash_file(place, hash, late);
     }
-    Ok(Content::Other(if metadata.is_dir() {
+    Ok(Content::Other(if stat.is_dir() {
         "it is a directory".to_owned()
     } else {
         "it is no regular file".to_owned()
@@ -179,19 +174,19 @@ fn blob(hash: HashKind, data: &[u8]) -> Content {
 
 fn hash_file(path: &Path, hash: HashKind, late: &AtomicBool) -> io::Result<Content> {
     for _ in 0..ATTEMPTS {
-        let mut file = dir::open_regular(path)?;
-        let before = file.metadata()?;
+        let mut file = os::open_regular(path)?;
+        let before = Stat::of(&file)?;
         if !before.is_file() {
             return Ok(Content::Other("it is no regular file".to_owned()));
         }
-        if before.len() > MAX_HASHED {
+        if before.size() > MAX_HASHED {
             return Ok(Content::Other("it is over 64 MiB".to_owned()));
         }
         let id = gix::objs::compute_stream_hash(
             hash,
             gix::objs::Kind::Blob,
             &mut file,
-            before.len(),
+            before.size(),
             &mut gix::progress::Discard,
             late,
         );
@@ -207,7 +202,6 @@ fn hash_file(path: &Path, hash: HashKind, late: &AtomicBool) -> io::Result<Conte
     Ok(Content::Unknown("it changes while it is read".to_owned()))
 }
 
-fn stood_still(file: &File, before: &std::fs::Metadata) -> io::Result<bool> {
-    let after = file.metadata()?;
-    Ok(dir::signature(before) == dir::signature(&after))
+fn stood_still(file: &File, before: &Stat) -> io::Result<bool> {
+    Ok(Stat::of(file)?.signature() == before.signature())
 }

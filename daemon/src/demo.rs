@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use protocol::env;
-use protocol::hello::SHUTDOWN_ENDPOINT;
+use protocol::os;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -160,7 +160,7 @@ impl Stage {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.join("run/daemon.sock")
+        os::socket_in(&self.folder)
     }
 
     /// A client of the shim beside this program.
@@ -189,7 +189,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // The demo is over either way; what can't be cleared away is in the temporary directory.
-        let stopped = cli::post(&self.socket(), SHUTDOWN_ENDPOINT);
+        let stopped = cli::stop_at(&self.socket());
         let removed = std::fs::remove_dir_all(&self.folder);
         tracing::debug!(?stopped, ?removed, "the demo ended");
     }

@@ -5,19 +5,21 @@
 //! which is opened once and then used by handle, so that nothing swapped in its path counts, and
 //! which follows no link.
 
-#[cfg(unix)]
-mod unix;
+#[cfg_attr(unix, path = "dir/unix.rs")]
+#[cfg_attr(windows, path = "dir/windows.rs")]
+mod os;
 
-#[cfg(unix)]
-pub(crate) use unix::{
-    Dir, Lock, Signature, distrusted, identity, is_settled, modified, open_regular, read_start,
-    signature,
-};
+pub(crate) use os::{Dir, Lock, Stat, distrusted};
 
 #[cfg(test)]
 pub(crate) mod fault;
 
-use std::io;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use protocol::os::{User, open_regular};
+use serde::{Deserialize, Serialize};
 
 /// Outside tests nothing is made to fail.
 #[cfg(not(test))]
@@ -33,7 +35,7 @@ mod fault {
 pub(crate) struct FileRead {
     pub(crate) bytes: Vec<u8>,
     /// Who owns it, where that isn't this user.
-    pub(crate) foreign_owner: Option<u32>,
+    pub(crate) foreign_owner: Option<User>,
 }
 
 /// Why a file can't be read as a checkpoint.
@@ -49,4 +51,54 @@ pub(crate) enum ReadError {
     TooLarge(u64),
     #[error("it can't be read ({0})")]
     Io(io::Error),
+}
+
+/// The first 4 KiB of a regular file, as text.
+pub(crate) fn read_start(path: &Path) -> io::Result<String> {
+    let file = open_regular(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// What changes when a file's content does: modification and change time (seconds and nanoseconds since 1970), size,
+/// inode, device. `touch -r` and `cp -p` set the first and can't set the second. Of a directory, only which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Signature {
+    modified: (i64, i64),
+    changed: (i64, i64),
+    size: u64,
+    inode: u64,
+    device: u64,
+    mode: u32,
+}
+
+impl Signature {
+    /// Whether what was looked at after `looked_at` can't have changed since without its signature telling: the last
+    /// change is further back than the file system's clock is coarse. The kernel's own ticks take up to
+    /// 10 ms (16 on Windows); a file system that stores whole seconds only may round to two of them (FAT).
+    pub(crate) fn is_settled(&self, looked_at: SystemTime) -> bool {
+        let latest = self.modified.max(self.changed);
+        let grain = if self.changed.1 == 0 {
+            Duration::from_secs(3)
+        } else {
+            Duration::from_millis(30)
+        };
+        let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(latest.0), u64::try_from(latest.1))
+        else {
+            return false;
+        };
+        let changed = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds);
+        looked_at
+            .duration_since(changed)
+            .is_ok_and(|since| since > grain)
+    }
+
+    /// When content was last written, in nanoseconds since 1970.
+    pub(crate) fn modified(&self) -> i128 {
+        i128::from(self.modified.0) * 1_000_000_000 + i128::from(self.modified.1)
+    }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use gix::bstr::{BString, ByteSlice as _};
 use gix::hash::Kind as HashKind;
-use protocol::files;
+use protocol::{files, os};
 
 use crate::checkpoint::model::{GitState, Unknown};
 use crate::dir;
@@ -162,16 +162,11 @@ fn is_reftable(dot_git: &Path) -> bool {
     dot_git.join("reftable").is_dir()
 }
 
-#[cfg(unix)]
 fn is_foreign(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    path.metadata()
-        .is_ok_and(|metadata| metadata.uid() != rustix::process::geteuid().as_raw())
-}
-
-#[cfg(not(unix))]
-fn is_foreign(_path: &Path) -> bool {
-    false
+    os::canonical(path)
+        .ok()
+        .and_then(|path| os::owner(&path))
+        .is_some_and(|owner| owner != os::user())
 }
 
 /// The message that says most: errors of gix wrap each other.

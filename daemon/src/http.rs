@@ -16,14 +16,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use protocol::hello::{self, Build, Hello, SessionStart, Status, Welcome};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::listen::Listener;
+use crate::listen::{Connection, Listener};
 use crate::tools::Tools;
-use crate::{mcp, unix};
+use crate::{mcp, os};
 
 /// How long a peer may take over its request's head, and over its hello.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,8 +61,8 @@ impl Service {
             tools,
             started: Instant::now(),
             build,
-            socket: listener.path.to_string_lossy().into_owned(),
-            supervisor: listener.supervisor,
+            socket: listener.path().to_string_lossy().into_owned(),
+            supervisor: listener.supervisor(),
             connections: watch::Sender::new(0),
             tasks: TaskTracker::new(),
             stop,
@@ -80,7 +79,7 @@ impl Service {
     }
 
     /// Serves one connection, in a task of its own.
-    pub(crate) fn connection(&self, stream: UnixStream) {
+    pub(crate) fn connection(&self, stream: Connection) {
         if self.0.tasks.len() >= MAX_CONNECTIONS {
             return tracing::warn!("there are too many connections; one was hung up on");
         }
@@ -132,7 +131,7 @@ async fn status(State(service): State<Service>) -> Json<Status> {
         uptime: shared.started.elapsed().as_secs(),
         socket: shared.socket.clone(),
         connections: *shared.connections.borrow(),
-        memory: unix::memory(),
+        memory: os::memory(),
         supervisor: shared.supervisor.map(str::to_owned),
         projects,
         watcher,

@@ -1,7 +1,7 @@
 //! The daemon of session-checkpoint: it keeps the checkpoints of coding-agent sessions.
 //!
 //! ```text
-//!  shim ──Unix socket, HTTP/1.1──▶ http ──upgrade──▶ mcp ──▶ tools ─┬─▶ worktree ──▶ git, content
+//!  shim ───socket, HTTP/1.1───────▶ http ──upgrade──▶ mcp ──▶ tools ─┬─▶ worktree ──▶ git, content
 //!                                                                   └─▶ actor ──▶ store ──▶ dir
 //! ```
 //! The rooms, outside in: [`cli`] is the command line; `listen` has the socket, `http` the requests on
@@ -30,26 +30,24 @@ mod listen;
 mod live;
 mod log;
 mod mcp;
+#[cfg_attr(unix, path = "unix.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod os;
 mod replay;
 mod roots;
 mod sha256;
 mod store;
 mod tools;
-#[cfg(unix)]
-mod unix;
 mod watch;
 mod worktree;
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use protocol::hello;
 use tokio::io::BufReader;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -73,22 +71,23 @@ async fn run(config: &Config, detached: bool, idle: Duration) -> Result<(), RunE
             Err(error) => error.to_string(),
         };
         tell(&line).map_err(RunError::Stdout)?;
-        unix::release_stdout().map_err(RunError::Stdout)?;
+        os::release_stdout().map_err(RunError::Stdout)?;
     }
     let listener = listener?;
-    let jar = config.place().ok().map(|place| place.cookies());
-    let (tools, thread) = tools(config, jar)?;
+    let place = config.place().ok();
+    let jar = place.map(|place| place.cookies()).filter(|_| os::WATCHES);
+    let (tools, thread) = tools(config, true, jar)?;
     let stop = CancellationToken::new();
     let service = http::Service::new(tools, config.build.clone(), &listener, stop.clone());
     tracing::info!(
         version = config.build.version,
         "listening on {}",
-        listener.path.display()
+        listener.path().display()
     );
-    unix::tell_supervisor(&[sd_notify::NotifyState::Ready]);
+    os::say_ready();
 
     let reason = {
-        let left = told_to_leave();
+        let left = protocol::os::told_to_leave();
         let idled = service.idle(idle);
         let lost = listener.lost();
         tokio::pin!(left, idled, lost);
@@ -110,7 +109,7 @@ async fn run(config: &Config, detached: bool, idle: Duration) -> Result<(), RunE
         }
     };
     tracing::info!("leaving: {reason}");
-    unix::tell_supervisor(&[sd_notify::NotifyState::Stopping]);
+    os::say_stopping();
     // No new connections; then the sessions end, what they began is finished, the actor last.
     drop(listener);
     stop.cancel();
@@ -134,7 +133,7 @@ async fn run(config: &Config, detached: bool, idle: Duration) -> Result<(), RunE
 /// `connection` that it had there.
 async fn embedded(config: &Config, connection: Option<Uuid>) -> Result<(), RunError> {
     // It lives as long as its client, and watching is for those who stay.
-    let (mut tools, thread) = tools(config, None)?;
+    let (mut tools, thread) = tools(config, false, None)?;
     tools.takes_over = connection.is_some();
     let hello = protocol::process::hello(connection.unwrap_or_else(Uuid::new_v4), &config.env);
     let stop = CancellationToken::new();
@@ -142,7 +141,7 @@ async fn embedded(config: &Config, connection: Option<Uuid>) -> Result<(), RunEr
     let session = mcp::serve(tools, &hello, reader, tokio::io::stdout(), stop.clone());
     tokio::select! {
         () = session => {}
-        () = told_to_leave() => {}
+        () = protocol::os::told_to_leave() => {}
         () = parents_end() => {}
     }
     stop.cancel();
@@ -154,32 +153,11 @@ async fn embedded(config: &Config, connection: Option<Uuid>) -> Result<(), RunEr
     Ok(())
 }
 
-async fn told_to_leave() {
-    let signals = [
-        SignalKind::terminate(),
-        SignalKind::interrupt(),
-        SignalKind::hangup(),
-    ];
-    let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals.map(signal) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = hangup.recv() => {}
-    }
-}
-
 /// Returns when the client's process is gone, and has not closed the pipe because somebody else holds it open too.
-fn parents_end() -> impl Future<Output = ()> {
-    let gone = Arc::new(Notify::new());
-    let told = gone.clone();
-    protocol::process::on_parents_end(move || told.notify_one());
-    async move {
-        gone.notified().await;
-        // Its launcher may have gone alone; then it closes the pipe some time.
-        tokio::time::sleep(ORPHAN_PATIENCE).await;
-    }
+async fn parents_end() {
+    protocol::process::parents_end().await;
+    // Its launcher may have gone alone; then it closes the pipe some time.
+    tokio::time::sleep(ORPHAN_PATIENCE).await;
 }
 
 /// What the fuzz targets reach that nobody else needs.
@@ -191,10 +169,11 @@ pub mod fuzz {
     }
 }
 
-/// What calls are answered with, and the actor's thread. Projects are kept live where there is a `jar` for the
-/// watcher's cookies.
+/// What calls are answered with, and the actor's thread. What `stays` keeps hashes, and projects live where there is a
+/// `jar` for the watcher's cookies.
 fn tools(
     config: &Config,
+    stays: bool,
     jar: Option<PathBuf>,
 ) -> Result<(tools::Tools, JoinHandle<()>), RunError> {
     let place = config.place().ok();
@@ -203,9 +182,9 @@ fn tools(
     // Some milliseconds that the first save need not wait for.
     std::thread::spawn(checkpoint::redact::prepare);
     let state = config.state();
-    let worktrees = match jar {
-        Some(jar) => worktree::Worktrees::watching(jar, state.as_deref()),
-        None => worktree::Worktrees::default(),
+    let worktrees = match stays {
+        true => worktree::Worktrees::keeping(jar, state.as_deref()),
+        false => worktree::Worktrees::default(),
     };
     let tools = tools::Tools {
         actor,

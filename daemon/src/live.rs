@@ -23,7 +23,7 @@ use crate::cache::Cache;
 use crate::checkpoint::facts::Content;
 use crate::checkpoint::model::GitState;
 use crate::content::Contents;
-use crate::dir::{self, Signature};
+use crate::dir::{self, Signature, Stat};
 use crate::git::{self, GitError, Listed, Listing, Repository};
 use crate::watch::{Pending, WatchError, Watcher};
 
@@ -483,8 +483,7 @@ fn head_of(repository: &Repository) -> Result<Option<String>, GitError> {
 }
 
 fn identity(path: &Path) -> std::io::Result<Identity> {
-    let metadata = path.symlink_metadata()?;
-    let (device, inode) = dir::identity(&metadata);
+    let (device, inode) = Stat::at(path)?.identity();
     Ok(Identity(device, inode))
 }
 
@@ -499,6 +498,5 @@ fn signatures(paths: Vec<PathBuf>) -> BTreeMap<PathBuf, Option<Signature>> {
 }
 
 fn signature_of(path: &Path) -> Option<Signature> {
-    let metadata = path.metadata().ok()?;
-    Some(dir::signature(&metadata))
+    Some(Stat::behind(path).ok()?.signature())
 }

@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -17,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt};
 
 use crate::config::Config;
+use crate::os;
 
 /// The most that the log may hold, in bytes; what it held before is kept once, beside it.
 const MAX_LOG: u64 = 1024 * 1024;
@@ -72,11 +72,7 @@ impl Log {
         let Some(path) = &self.file else {
             return Ok(());
         };
-        let stderr = rustix::fs::fstat(io::stderr().as_fd())?;
-        let is_log = rustix::fs::FileType::from_raw_mode(stderr.st_mode).is_file()
-            && rustix::fs::stat(path)
-                .is_ok_and(|log| (log.st_dev, log.st_ino) == (stderr.st_dev, stderr.st_ino));
-        if !is_log || stderr.st_size.cast_unsigned() < MAX_LOG {
+        if os::size_behind_stderr(path)?.is_none_or(|size| size < MAX_LOG) {
             return Ok(());
         }
         std::fs::copy(path, path.with_extension("log.old"))?;

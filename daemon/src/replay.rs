@@ -16,14 +16,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use protocol::socket::{self, Place};
+use protocol::os;
+use protocol::socket::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use crate::sha256;
 use crate::tools::Answer;
-use crate::{sha256, unix};
 
 /// How long an answer is kept: a frozen daemon may thaw with the request days later.
 const KEPT: Duration = Duration::from_secs(48 * 3600);
@@ -170,9 +171,9 @@ fn prepare(directory: &Path) -> Result<(), String> {
         &directory.join("pending"),
         &directory.join("done"),
     ] {
-        unix::make_private_dir(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        os::make_private_dir(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
     }
-    socket::check_private(directory, unix::user()).map_err(|error| error.to_string())
+    os::check_private(directory, &os::user()).map_err(|error| error.to_string())
 }
 
 /// An unreadable note is none.

@@ -7,12 +7,14 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-use percent_encoding::percent_decode_str;
 use protocol::env::{self, Env};
 use protocol::files;
+use protocol::os::canonical;
 
 use crate::checkpoint::input::{Refusal, quote};
 use crate::checkpoint::limits;
+use crate::dir::Stat;
+use crate::os;
 
 const OUTSIDE: &str = "it lies outside the project";
 
@@ -100,8 +102,8 @@ pub(crate) fn offered(
             quote(&cwd.to_string_lossy())
         ))
     })?;
-    let home = home.and_then(|home| home.canonicalize().ok());
-    if is_system_directory(&path) || (Some(&path) == home.as_ref() && !holds_a_project(&path)) {
+    let home = home.and_then(|home| canonical(home).ok());
+    if os::is_system_directory(&path) || (Some(&path) == home.as_ref() && !holds_a_project(&path)) {
         return Err(refused(format!(
             "The client named no project, and was started in `{}`, which is none",
             path.display()
@@ -121,7 +123,7 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
     if !path.is_absolute() {
         return Err("is not an absolute path".to_owned());
     }
-    let real = path.canonicalize().map_err(|error| match error.kind() {
+    let real = canonical(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "does not exist".to_owned(),
         _ => format!("can't be used ({error})"),
     })?;
@@ -151,28 +153,7 @@ fn from_uri(uri: &str) -> Result<PathBuf, String> {
             path
         }
     };
-    Ok(PathBuf::from(decoded(path)))
-}
-
-#[cfg(unix)]
-fn decoded(path: &str) -> OsString {
-    use std::os::unix::ffi::OsStringExt as _;
-    OsString::from_vec(percent_decode_str(path).collect())
-}
-
-/// `/c:/x` is `c:/x`.
-#[cfg(windows)]
-fn decoded(path: &str) -> OsString {
-    let path = percent_decode_str(path).decode_utf8_lossy();
-    let drive = path
-        .strip_prefix('/')
-        .filter(|rest| rest.get(1..2) == Some(":"));
-    OsString::from(drive.unwrap_or(&path))
-}
-
-/// The file system's root, where desktop clients start servers.
-fn is_system_directory(path: &Path) -> bool {
-    path.parent().is_none()
+    Ok(PathBuf::from(os::path_of_uri(path)))
 }
 
 /// Whether a home is a git top level, or holds checkpoints.
@@ -210,12 +191,13 @@ pub(crate) fn relative(root: &Path, given: &str) -> Result<String, &'static str>
     let inside = parts(&inside)?.join("/");
     // git knows nothing behind a link, so a path that leads through one is the path it leads to.
     let path = root.join(&inside);
-    let real = match path.parent().map(Path::canonicalize) {
+    let real = match path.parent().map(canonical) {
         Some(Ok(directory)) if !path.starts_with(&directory) => {
             through_links(root, &path).ok_or(OUTSIDE)?
         }
         _ => PathBuf::from(inside),
     };
+    let real = spelt(root, real);
     let parts = parts(&real)?;
     if parts.is_empty() {
         return Err("it is the project itself");
@@ -251,7 +233,30 @@ fn parts(path: &Path) -> Result<Vec<&str>, &'static str> {
 
 /// An absolute path whose directory leads into the root through a link.
 fn through_links(root: &Path, given: &Path) -> Option<PathBuf> {
-    let directory = given.parent()?.canonicalize().ok()?;
+    let directory = canonical(given.parent()?).ok()?;
     let path = directory.join(given.file_name()?);
     path.strip_prefix(root).ok().map(Path::to_path_buf)
+}
+
+/// A path with its file's name as the directory has it: where case or composition don't tell names apart, git still
+/// knows one of them alone.
+fn spelt(root: &Path, path: PathBuf) -> PathBuf {
+    if !os::FOLDS_NAMES {
+        return path;
+    }
+    own_name(&root.join(&path)).map_or(path.clone(), |name| path.with_file_name(name))
+}
+
+/// The name that a file has in its directory, if it isn't found by that name already.
+fn own_name(place: &Path) -> Option<OsString> {
+    let own = Stat::at(place).ok()?.identity();
+    let directory = place.parent()?;
+    let names = || {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.file_name()))
+    };
+    if names().any(|name| Some(name.as_os_str()) == place.file_name()) {
+        return None;
+    }
+    names().find(|name| Stat::at(&directory.join(name)).is_ok_and(|stat| stat.identity() == own))
 }

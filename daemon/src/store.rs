@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use protocol::files;
 use protocol::ids::Selector;
+use protocol::os::{self, User};
 use uuid::Uuid;
 
 use crate::checkpoint::format::{self, FormatError};
 use crate::checkpoint::model::Checkpoint;
 use crate::dir::{Dir, Lock, ReadError};
-use crate::unix;
 
 /// How long a writer waits for another one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(4);
@@ -31,7 +31,7 @@ pub(crate) struct Stored {
     /// Why the main file could not be used, where the backup was.
     pub(crate) backup_reason: Option<String>,
     /// Who owns the file, where that isn't this user.
-    pub(crate) foreign_owner: Option<u32>,
+    pub(crate) foreign_owner: Option<User>,
 }
 
 /// Why a checkpoint can't be had.
@@ -109,12 +109,12 @@ fn owner(path: &Path, error: &io::Error) -> String {
     let denied = error.kind() == io::ErrorKind::PermissionDenied;
     let owner = path
         .ancestors()
-        .find_map(unix::owner)
-        .filter(|owner| denied && *owner != unix::user());
+        .find_map(os::owner)
+        .filter(|owner| denied && *owner != os::user());
     owner.map_or(String::new(), |owner| {
         format!(
             "; it belongs to user {owner}, and this is user {}",
-            unix::user()
+            os::user()
         )
     })
 }
@@ -478,7 +478,7 @@ impl FileError {
 }
 
 /// A checkpoint, and its owner where that isn't this user.
-fn read(dir: &Dir, name: &str, twin: &str) -> Result<(Checkpoint, Option<u32>), FileError> {
+fn read(dir: &Dir, name: &str, twin: &str) -> Result<(Checkpoint, Option<User>), FileError> {
     let file = dir
         .read(name, twin, format::MAX_READ)
         .map_err(FileError::Read)?;
@@ -508,8 +508,6 @@ mod tests {
 
     use super::*;
     use crate::dir::fault;
-
-    const ENOSPC: i32 = 28;
 
     /// A checkpoint of version 1 with this goal.
     fn bytes(goal: &str) -> Vec<u8> {
@@ -579,7 +577,7 @@ mod tests {
                 fault::plan(None);
                 save(root.path(), &selector, "zero").unwrap();
                 save(root.path(), &selector, "one").unwrap();
-                fault::plan(Some((steps, ENOSPC)));
+                fault::plan(Some((steps, io::ErrorKind::StorageFull)));
                 let result = save(root.path(), &selector, "two");
                 let failed = fault::done()[steps.min(fault::done().len() - 1)];
                 fault::plan(None);
@@ -592,7 +590,7 @@ mod tests {
                     }
                     Err(error) => {
                         let message = error.to_string();
-                        assert!(message.contains("No space left"), "{message}");
+                        assert!(message.contains("no storage space"), "{message}");
                         assert!(message.contains(".claude-checkpoint"), "{message}");
                         assert_eq!(
                             goal(root.path(), &selector),

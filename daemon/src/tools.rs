@@ -179,7 +179,7 @@ fn planted(selector: &Selector, stored: &Stored, tracked: &BTreeSet<String>) -> 
     let main = main_path(selector);
     let origin = if tracked.contains(&main) || tracked.contains(&files::backup(&main)) {
         "came with the repository (git tracks its file)".to_owned()
-    } else if let Some(owner) = stored.foreign_owner {
+    } else if let Some(owner) = &stored.foreign_owner {
         format!("belongs to another user ({owner})")
     } else {
         return None;

@@ -1,34 +1,14 @@
-//! The process on Unix: who runs it, and how it lets go of whoever started it.
+//! The daemon's process on Unix: how it lets go of whoever started it, and what it tells of itself.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd as _, RawFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 
+use percent_encoding::percent_decode_str;
 use rustix::process::{Resource, getrlimit, setrlimit};
-
-/// The effective user.
-pub(crate) fn user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
-/// Whose a file is.
-pub(crate) fn owner(path: &Path) -> Option<u32> {
-    Some(path.symlink_metadata().ok()?.uid())
-}
-
-/// Makes a directory for this user alone, unless it exists.
-pub(crate) fn make_private_dir(path: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-    {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
-}
 
 /// Takes signals as a program expects to find them, whatever whoever started it blocked or ignored.
 #[expect(unsafe_code, reason = "no safe interface has the signal mask")]
@@ -115,67 +95,6 @@ fn close_inherited() {
     }
 }
 
-/// The socket that a service manager has handed over, its path, and who did.
-pub(crate) fn activated() -> io::Result<Option<(tokio::net::UnixListener, PathBuf, &'static str)>> {
-    let Some((fd, supervisor)) = handed_over()? else {
-        return Ok(None);
-    };
-    let listener = UnixListener::from(fd);
-    let path = listener
-        .local_addr()?
-        .as_pathname()
-        .map(Path::to_path_buf)
-        .ok_or_else(|| io::Error::other("a socket without a path"))?;
-    listener.set_nonblocking(true)?;
-    Ok(Some((
-        tokio::net::UnixListener::from_std(listener)?,
-        path,
-        supervisor,
-    )))
-}
-
-/// `sd_listen_fds(3)`; variables that are meant for another process are passed over.
-#[cfg(not(target_os = "macos"))]
-#[expect(unsafe_code, reason = "a descriptor's number is all there is of it")]
-fn handed_over() -> io::Result<Option<(OwnedFd, &'static str)>> {
-    let mut fds = sd_notify::listen_fds()?;
-    match (fds.len(), fds.next()) {
-        (0, _) | (_, None) => Ok(None),
-        // SAFETY: the service manager opened it for this process, and it is taken once.
-        (1, Some(fd)) => Ok(Some((unsafe { OwnedFd::from_raw_fd(fd) }, "systemd"))),
-        (several, _) => Err(io::Error::other(format!(
-            "there are {several} of them, and one is expected"
-        ))),
-    }
-}
-
-/// The sockets of the agent's property list, by the name that they have there.
-#[cfg(target_os = "macos")]
-#[expect(unsafe_code, reason = "launchd has a C interface alone")]
-fn handed_over() -> io::Result<Option<(OwnedFd, &'static str)>> {
-    use std::ffi::{c_char, c_int, c_void};
-    unsafe extern "C" {
-        /// <https://developer.apple.com/documentation/xpc/1505523-launch_activate_socket>
-        fn launch_activate_socket(
-            name: *const c_char,
-            fds: *mut *mut c_int,
-            count: *mut usize,
-        ) -> c_int;
-        fn free(memory: *mut c_void);
-    }
-    let mut fds = std::ptr::null_mut();
-    let mut count = 0;
-    // SAFETY: both are written where it returns 0, and the array is then this caller's to free.
-    unsafe {
-        if launch_activate_socket(c"Listener".as_ptr(), &mut fds, &mut count) != 0 || count == 0 {
-            return Ok(None); // nobody's agent
-        }
-        let first = OwnedFd::from_raw_fd(*fds);
-        free(fds.cast());
-        Ok(Some((first, "launchd")))
-    }
-}
-
 /// Resident memory of this process in bytes, where `/proc` tells.
 pub(crate) fn memory() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -183,9 +102,18 @@ pub(crate) fn memory() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Tells the service manager, if one wants to know.
-pub(crate) fn tell_supervisor(state: &[sd_notify::NotifyState]) {
-    if let Err(error) = sd_notify::notify(state) {
+/// Tells the service manager, if one wants to know, that the daemon can be connected to.
+pub(crate) fn say_ready() {
+    tell_supervisor(sd_notify::NotifyState::Ready);
+}
+
+/// Tells the service manager, if one wants to know, that the daemon is about to leave.
+pub(crate) fn say_stopping() {
+    tell_supervisor(sd_notify::NotifyState::Stopping);
+}
+
+fn tell_supervisor(state: sd_notify::NotifyState) {
+    if let Err(error) = sd_notify::notify(&[state]) {
         tracing::debug!(%error, "could not tell the service manager");
     }
 }
@@ -201,3 +129,37 @@ pub(crate) fn is_alive(pid: u32) -> bool {
         && rustix::process::Pid::from_raw(pid.cast_signed())
             .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
+
+/// Whether something stands at a socket's path that is none.
+pub(crate) fn is_in_the_way(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|metadata| !metadata.file_type().is_socket())
+}
+
+/// How much a file holds, if that is where standard error goes.
+pub(crate) fn size_behind_stderr(path: &Path) -> io::Result<Option<u64>> {
+    let stderr = rustix::fs::fstat(io::stderr().as_fd())?;
+    let is_it = rustix::fs::FileType::from_raw_mode(stderr.st_mode).is_file()
+        && rustix::fs::stat(path)
+            .is_ok_and(|file| (file.st_dev, file.st_ino) == (stderr.st_dev, stderr.st_ino));
+    Ok(is_it.then_some(stderr.st_size.cast_unsigned()))
+}
+
+/// A path as it is percent-encoded in a `file:` URI, decoded.
+pub(crate) fn path_of_uri(path: &str) -> OsString {
+    OsString::from_vec(percent_decode_str(path).collect())
+}
+
+/// Whether desktop clients start servers there: the file system's root.
+pub(crate) fn is_system_directory(path: &Path) -> bool {
+    path.parent().is_none()
+}
+
+/// Whether directories can be watched so that what happens in them is told in order.
+pub(crate) const WATCHES: bool = true;
+
+/// Whether a watch is for everything under a directory: FSEvents takes whole trees, and is set up anew for each.
+pub(crate) const WATCHES_TREES: bool = cfg!(target_os = "macos");
+
+/// Whether a file may be found under a name that isn't spelt like its own.
+pub(crate) const FOLDS_NAMES: bool = cfg!(target_os = "macos");

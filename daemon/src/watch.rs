@@ -17,6 +17,8 @@ use std::time::Duration;
 use notify::{Config, Event, EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
 use uuid::Uuid;
 
+use crate::os;
+
 /// More marks than this, and looking at everything is quicker.
 const MAX_MARKS: usize = 2000;
 
@@ -82,6 +84,9 @@ struct Inner {
     watcher: RecommendedWatcher,
     /// How many projects watch a directory.
     watched: HashMap<PathBuf, usize>,
+    /// Where a watch takes in all that is under it: those that there are. They stay while a project in them does, so that
+    /// looking at one project again doesn't cost the others events.
+    trees: HashSet<PathBuf>,
 }
 
 /// The watcher.
@@ -105,7 +110,7 @@ impl Watcher {
             Config::default().with_event_kinds(EventKindMask::CORE | EventKindMask::ACCESS_CLOSE);
         let mut inner = RecommendedWatcher::new(move |event| handler.take(event), config)
             .map_err(|error| failed(&error))?;
-        crate::unix::make_private_dir(&jar)
+        protocol::os::make_private_dir(&jar)
             .map_err(|error| WatchError::Failed(error.to_string()))?;
         inner
             .watch(&jar, RecursiveMode::NonRecursive)
@@ -114,6 +119,7 @@ impl Watcher {
             inner: Mutex::new(Inner {
                 watcher: inner,
                 watched: HashMap::new(),
+                trees: HashSet::new(),
             }),
             dispatch,
             jar,
@@ -130,7 +136,16 @@ impl Watcher {
 
     /// Ends that; what was watched for it must have been unwatched.
     pub(crate) fn release(&self, pending: &Arc<Pending>) {
-        lock(&self.dispatch.projects).retain(|(_, known)| !Arc::ptr_eq(known, pending));
+        let mut projects = lock(&self.dispatch.projects);
+        projects.retain(|(_, known)| !Arc::ptr_eq(known, pending));
+        let roots: Vec<PathBuf> = projects.iter().map(|(root, _)| root.clone()).collect();
+        // Whoever has the watcher may be waiting for the projects.
+        drop(projects);
+        let mut inner = lock(&self.inner);
+        let Inner { watcher, trees, .. } = &mut *inner;
+        for tree in trees.extract_if(|tree| !roots.iter().any(|root| root.starts_with(tree))) {
+            drop(watcher.unwatch(&tree));
+        }
     }
 
     /// Watches one directory, by itself. A watch that is there already is made anew: it may be for what had this
@@ -145,6 +160,9 @@ impl Watcher {
         };
         if known == 0 && needed > self.allowed {
             return Err(limit);
+        }
+        if os::WATCHES_TREES {
+            return self.watch_tree(&mut inner, path);
         }
         if known > 0 {
             drop(inner.watcher.unwatch(path));
@@ -167,6 +185,23 @@ impl Watcher {
         Ok(())
     }
 
+    /// Watches a directory with all that is under it, unless one above it is watched so.
+    fn watch_tree(&self, inner: &mut Inner, path: &Path) -> Result<(), WatchError> {
+        *inner.watched.entry(path.to_path_buf()).or_default() += 1;
+        if path.ancestors().any(|above| inner.trees.contains(above)) {
+            return Ok(());
+        }
+        inner
+            .watcher
+            .watch(path, RecursiveMode::Recursive)
+            .map_err(|error| failed(&error))?;
+        inner.trees.insert(path.to_path_buf());
+        // The stream of events was made anew, and what happened in between is lost to the others.
+        self.dispatch
+            .doubt_others(path, "another project came to be watched");
+        Ok(())
+    }
+
     /// Ends the watch of one directory, which may be gone already.
     pub(crate) fn unwatch(&self, path: &Path) {
         let mut inner = lock(&self.inner);
@@ -174,7 +209,9 @@ impl Watcher {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) => {
                 inner.watched.remove(path);
-                if let Err(error) = inner.watcher.unwatch(path) {
+                if !os::WATCHES_TREES
+                    && let Err(error) = inner.watcher.unwatch(path)
+                {
                     tracing::trace!(%error, "a watch was gone");
                 }
             }
@@ -241,6 +278,14 @@ impl Dispatch {
     fn doubt(&self, reason: &'static str) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
         for (_, pending) in lock(&self.projects).iter() {
+            pending.doubt(reason);
+        }
+    }
+
+    /// Doubts every project that doesn't begin to be watched right now.
+    fn doubt_others(&self, beginning: &Path, reason: &'static str) {
+        let projects = lock(&self.projects);
+        for (_, pending) in projects.iter().filter(|(root, _)| root != beginning) {
             pending.doubt(reason);
         }
     }

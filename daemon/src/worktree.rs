@@ -58,11 +58,14 @@ impl std::fmt::Debug for Worktrees {
 }
 
 impl Worktrees {
-    /// Keeps projects live by a watcher whose cookies are made in `jar`, and remembers hashes in `state`.
-    pub(crate) fn watching(jar: PathBuf, state: Option<&Path>) -> Worktrees {
-        let watcher = Watcher::new(jar)
-            .inspect_err(|error| tracing::warn!(%error, "nothing can be watched"))
-            .ok();
+    /// Remembers hashes in `state`, and keeps projects live by a watcher whose cookies are made in `jar`, where there is
+    /// one.
+    pub(crate) fn keeping(jar: Option<PathBuf>, state: Option<&Path>) -> Worktrees {
+        let watcher = jar.and_then(|jar| {
+            Watcher::new(jar)
+                .inspect_err(|error| tracing::warn!(%error, "nothing can be watched"))
+                .ok()
+        });
         Worktrees(Arc::new(Shared {
             watcher: watcher.map(Arc::new),
             cache: state.and_then(Cache::open).map(Arc::new),

@@ -9,6 +9,8 @@ use std::ffi::{OsStr, OsString};
 
 use serde::{Deserialize, Serialize};
 
+use crate::os;
+
 /// The session's id, set by Claude Code.
 pub const CLAUDE_CODE_SESSION_ID: &str = "CLAUDE_CODE_SESSION_ID";
 /// The project's directory, set by Claude Code.
@@ -49,7 +51,7 @@ impl Env {
     /// The value of `name`, unless it is unset or empty.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0
-            .get(OsStr::new(name))
+            .get(&os::variable(name.into()))
             .map(OsString::as_os_str)
             .filter(|value| !value.is_empty())
     }
@@ -67,7 +69,7 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Env {
         Env(variables
             .into_iter()
-            .map(|(k, v)| (k.into(), v.into()))
+            .map(|(k, v)| (os::variable(k.into()), v.into()))
             .collect())
     }
 }
@@ -86,7 +88,7 @@ impl From<&OsStr> for OsText {
     fn from(text: &OsStr) -> OsText {
         match text.to_str() {
             Some(text) => OsText::Text(text.to_owned()),
-            None => OsText::Units(units(text)),
+            None => OsText::Units(os::units(text)),
         }
     }
 }
@@ -95,37 +97,9 @@ impl From<OsText> for OsString {
     fn from(text: OsText) -> OsString {
         match text {
             OsText::Text(text) => text.into(),
-            OsText::Units(units) => from_units(&units),
+            OsText::Units(units) => os::from_units(&units),
         }
     }
-}
-
-#[cfg(unix)]
-fn units(text: &OsStr) -> Vec<u16> {
-    use std::os::unix::ffi::OsStrExt as _;
-    text.as_bytes()
-        .iter()
-        .map(|byte| u16::from(*byte))
-        .collect()
-}
-
-#[cfg(unix)]
-fn from_units(units: &[u16]) -> OsString {
-    use std::os::unix::ffi::OsStringExt as _;
-    // A unit over 255 is no byte of a Unix path; the low byte keeps the length honest.
-    OsString::from_vec(units.iter().map(|unit| (*unit & 0xff) as u8).collect())
-}
-
-#[cfg(windows)]
-fn units(text: &OsStr) -> Vec<u16> {
-    use std::os::windows::ffi::OsStrExt as _;
-    text.encode_wide().collect()
-}
-
-#[cfg(windows)]
-fn from_units(units: &[u16]) -> OsString {
-    use std::os::windows::ffi::OsStringExt as _;
-    OsString::from_wide(units)
 }
 
 #[cfg(test)]
@@ -140,11 +114,15 @@ mod tests {
         assert_eq!(env.get("C"), None);
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_path_that_is_no_unicode_survives_the_hello() {
-        use std::os::unix::ffi::OsStringExt as _;
-        let path = OsString::from_vec(vec![b'/', 0xff, 0xfe, b'x']);
+        let units = if cfg!(windows) {
+            [0x2f, 0xd800]
+        } else {
+            [0x2f, 0xff]
+        };
+        let path = os::from_units(&units);
+        assert_eq!(path.to_str(), None);
         let json = serde_json::to_string(&OsText::from(path.as_os_str())).unwrap();
         let back: OsText = serde_json::from_str(&json).unwrap();
         assert_eq!(OsString::from(back), path);

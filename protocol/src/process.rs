@@ -9,11 +9,14 @@
 )]
 
 use std::path::Path;
+use std::sync::Arc;
 
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::env::Env;
 use crate::hello::{Build, Hello};
+use crate::os;
 use crate::state::{DAEMON_FILE, DaemonFile};
 use crate::word::{Ancestry, Process};
 
@@ -42,90 +45,40 @@ pub fn running_daemon(state: &Path) -> Option<DaemonFile> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Calls `then`, on a thread of its own, when the process that started this one is gone: a client that was killed can't close a pipe that somebody
-/// else holds open too (MCP behind `npx` and shell wrappers). For a process that is nobody's child, that is never.
-#[cfg(unix)]
-pub fn on_parents_end(then: impl FnOnce() + Send + 'static) {
-    use std::os::unix::process::parent_id;
-    // Asked for now: it may be gone before the thread runs.
-    let parent = parent_id();
-    if parent <= 1 {
-        return;
-    }
-    std::thread::spawn(move || {
-        while parent_id() == parent {
-            await_exit(parent);
-        }
-        then();
-    });
-}
-
-/// Until the process ends, where the system has a handle for it; else a while.
-#[cfg(target_os = "linux")]
-fn await_exit(pid: u32) {
-    use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    let handle = Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
-    if let Some(Ok(handle)) = handle {
-        let waited = poll(&mut [PollFd::new(&handle, PollFlags::IN)], None);
-        if waited.is_ok() {
-            // It is a zombie for a moment before this process gets another parent.
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            return;
-        }
-    }
-    std::thread::sleep(POLL);
-}
-
-#[cfg(all(unix, not(target_os = "linux")))]
-fn await_exit(_pid: u32) {
-    std::thread::sleep(POLL);
-}
-
-/// How often the parent is looked for where nothing better is known.
-#[cfg(unix)]
-const POLL: std::time::Duration = std::time::Duration::from_secs(5);
-
 /// A process, with the boot of the machine that it belongs to: together they name it for good.
-#[cfg(unix)]
 pub fn identify(pid: u32) -> Option<(String, Process)> {
-    Some((boot()?, process(pid)?.0))
+    Some((os::boot()?, os::Processes::now().get(pid)?.0))
 }
 
-#[cfg(unix)]
-fn boot() -> Option<String> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(boot.trim().to_owned())
-}
-
-/// The processes that led to this one, as `/proc` tells; none where it doesn't.
-#[cfg(unix)]
+/// The processes that led to this one, as far as the system tells.
 fn ancestry() -> Ancestry {
+    let known = os::Processes::now();
     let mut processes = Vec::new();
-    let mut next = Some(std::os::unix::process::parent_id());
-    while let Some(pid) = next.filter(|pid| *pid > 0 && processes.len() < GENERATIONS) {
-        let Some((process, parent)) = process(pid) else {
+    let mut next = os::parent();
+    while let Some(pid) = next.filter(|_| processes.len() < GENERATIONS) {
+        let Some((process, parent)) = known.get(pid) else {
             break;
         };
         processes.push(process);
-        next = Some(parent);
+        next = parent;
     }
     Ancestry {
-        boot: boot().unwrap_or_default(),
+        boot: os::boot().unwrap_or_default(),
         processes,
     }
 }
 
-/// A process and its parent's id. <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
-#[cfg(unix)]
-fn process(pid: u32) -> Option<(Process, u32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold some itself.
-    let (head, tail) = stat.rsplit_once(')')?;
-    let (_, name) = head.split_once('(')?;
-    let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
-    let parent = fields.get(1)?.parse().ok()?;
-    let start = fields.get(19)?.parse().ok()?;
-    let name = name.to_owned();
-    Some((Process { pid, start, name }, parent))
+/// Returns when the process that started this one is gone: a client that was killed can't close a pipe that somebody
+/// else holds open too (MCP behind `npx` and shell wrappers). For a process that is nobody's child, that is never.
+pub fn parents_end() -> impl Future<Output = ()> {
+    let gone = Arc::new(Notify::new());
+    let told = gone.clone();
+    // Asked for now: it may be gone before the thread runs.
+    if let Some(parent) = os::Parent::find() {
+        std::thread::spawn(move || {
+            parent.wait();
+            told.notify_one();
+        });
+    }
+    async move { gone.notified().await }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::env::{self, Env};
+use crate::os::{self, User};
 
 /// The file in the state directory that says which daemon runs.
 pub const DAEMON_FILE: &str = "daemon.json";
@@ -34,13 +35,10 @@ const NAME: &str = "session-checkpoint";
 
 /// The state directory for this environment, if it names any that `user` may use: under `sudo` the variables may still
 /// be somebody else's, and nothing is made in their home.
-#[cfg(unix)]
-pub fn usable(env: &Env, user: u32) -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt as _;
+pub fn usable(env: &Env, user: &User) -> Option<PathBuf> {
     let path = directory(env)?;
-    let existing = path.ancestors().find_map(|path| path.metadata().ok())?;
-    // What root owns (`/`, a fresh container's directories) is nobody else's home.
-    (existing.uid() == user || existing.uid() == 0).then_some(path)
+    let existing = path.ancestors().find(|path| path.exists())?;
+    os::may_keep(existing, user).then_some(path)
 }
 
 /// The state directory for this environment, if it names any.

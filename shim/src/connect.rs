@@ -17,11 +17,10 @@ use protocol::state;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
-use tokio::net::UnixStream;
 use tokio::process::Child;
 use uuid::Uuid;
 
-use crate::unix;
+use crate::os::{self, Connection};
 
 /// How long a daemon may take to answer the hello.
 const HELLO_PATIENCE: Duration = Duration::from_millis(500);
@@ -76,13 +75,13 @@ impl Daemon {
             Some(program) => Ok(PathBuf::from(program)),
             None => sibling(),
         };
-        let user = unix::user();
+        let user = protocol::os::user();
         Daemon {
             program,
-            state: state::usable(env, user),
+            state: state::usable(env, &user),
             build: Build::of(env),
             off,
-            place: socket::place(env, user).map_err(|error| error.to_string()),
+            place: socket::place(env, &user).map_err(|error| error.to_string()),
             hello: protocol::process::hello(Uuid::new_v4(), env),
             env: env.clone(),
             asked_to_leave: AtomicBool::new(false),
@@ -181,7 +180,7 @@ impl Daemon {
     }
 
     /// Connects where the socket should be, else where the state directory says that a daemon listens.
-    async fn dial(&self, place: &Place) -> Result<UnixStream, Greeting> {
+    async fn dial(&self, place: &Place) -> Result<Connection, Greeting> {
         let here = dial(&place.socket).await;
         let elsewhere = match (&here, &self.state) {
             (Err(Greeting::NobodyThere), Some(state)) if !place.explicit => {
@@ -198,7 +197,7 @@ impl Daemon {
     }
 
     /// Upgrades the connection and says hello.
-    async fn greet(&self, stream: UnixStream) -> Result<(Stream, Welcome), Greeting> {
+    async fn greet(&self, stream: Connection) -> Result<(Stream, Welcome), Greeting> {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // Ends by itself when the connection does.
@@ -261,10 +260,11 @@ impl Daemon {
 }
 
 /// Connects to a socket of this user's.
-async fn dial(socket: &std::path::Path) -> Result<UnixStream, Greeting> {
-    let stream = match UnixStream::connect(socket).await {
+async fn dial(socket: &std::path::Path) -> Result<Connection, Greeting> {
+    let stream = match os::dial(socket).await {
         Ok(stream) => stream,
         Err(error) if is_absence(&error) => return Err(Greeting::NobodyThere),
+        Err(error) if protocol::os::is_busy(&error) => return Err(Greeting::Busy),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(Greeting::Refused(format!(
                 "{error}; where a sandbox blocks it, allow this path"
@@ -272,13 +272,7 @@ async fn dial(socket: &std::path::Path) -> Result<UnixStream, Greeting> {
         }
         Err(error) => return Err(Greeting::Refused(error.to_string())),
     };
-    let peer = stream
-        .peer_cred()
-        .map_err(|error| Greeting::Refused(error.to_string()))?
-        .uid();
-    if peer != unix::user() {
-        return Err(Greeting::Refused(format!("it belongs to user {peer}")));
-    }
+    os::check_peer(&stream).map_err(Greeting::Refused)?;
     Ok(stream)
 }
 
@@ -299,6 +293,8 @@ enum Greeting {
     Died,
     /// It makes room for a newer one.
     Leaving,
+    /// Too many others are connecting to it.
+    Busy,
     /// Something listens that is no daemon of ours.
     Refused(String),
     /// None could be started.
@@ -313,6 +309,7 @@ impl Greeting {
             Greeting::NobodyThere => Trouble::Passing(about("nobody listens on it")),
             Greeting::Died => Trouble::Final(about("what listens on it hangs up at once")),
             Greeting::Leaving => Trouble::Passing(about("the daemon is leaving")),
+            Greeting::Busy => Trouble::Passing(about("too many others are connecting")),
             Greeting::Refused(reason) => Trouble::Final(about(&reason)),
             Greeting::NotStarted(trouble) => trouble,
         }

@@ -16,11 +16,9 @@ use protocol::env::{self, Env};
 use protocol::hello::{HOOK_ENDPOINT, SessionStart};
 use protocol::ids::SessionId;
 use protocol::word::{self, Entry};
-use protocol::{files, process, socket, state};
+use protocol::{files, os, process, socket, state};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::unix;
 
 /// How long the whole input may take to arrive.
 const INPUT_PATIENCE: Duration = Duration::from_secs(2);
@@ -261,7 +259,7 @@ fn root(input: &Input, env: &Env) -> Option<PathBuf> {
     let root = named(env::CHECKPOINT_PROJECT_ROOT)
         .or_else(|| named(env::CLAUDE_PROJECT_DIR))
         .or_else(|| input.cwd.as_str().map(PathBuf::from))?;
-    root.is_absolute().then_some(root)?.canonicalize().ok()
+    os::canonical(root.is_absolute().then_some(&root)?).ok()
 }
 
 /// When each checkpoint of the project was saved.
@@ -310,12 +308,12 @@ fn saved_at(path: &Path) -> Option<SystemTime> {
         #[serde(rename = "updatedAt")]
         updated_at: jiff::Timestamp,
     }
+    let file = os::open_regular(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
     let mut bytes = Vec::new();
-    unix::open_regular(path)
-        .ok()?
-        .take(MAX_CHECKPOINT)
-        .read_to_end(&mut bytes)
-        .ok()?;
+    file.take(MAX_CHECKPOINT).read_to_end(&mut bytes).ok()?;
     let saved: Saved = serde_json::from_slice(&bytes).ok()?;
     let milliseconds = u64::try_from(saved.updated_at.as_millisecond()).ok()?;
     Some(UNIX_EPOCH + Duration::from_millis(milliseconds))
@@ -330,8 +328,8 @@ fn keep_word(input: &Input, env: &Env) -> Option<()> {
     }
     let client = env.get(env::CLAUDE_PID)?.to_str()?.parse().ok()?;
     let (boot, client) = process::identify(client)?;
-    let directory = state::usable(env, unix::user())?.join(word::DIRECTORY);
-    unix::make_private_dir(&directory).ok()?;
+    let directory = state::usable(env, &os::user())?.join(word::DIRECTORY);
+    os::make_private_dir(&directory).ok()?;
     let file = directory.join(word::entry_file(&boot, client.pid, client.start));
     let new = directory.join(format!(".{}", std::process::id()));
     let entry = serde_json::to_vec(&Entry { session }).expect("an entry is plain JSON");
@@ -362,23 +360,27 @@ fn tidy(directory: &Path, boot: &str) {
 
 /// Tells the daemon, if one runs, that this project is about to be worked on.
 fn tell_daemon(root: &Path, env: &Env) -> Option<()> {
-    let place = socket::place(env, unix::user()).ok()?;
+    let place = socket::place(env, &os::user()).ok()?;
     let word = SessionStart {
         root: root.as_os_str().into(),
     };
     let body = serde_json::to_string(&word).expect("it is plain JSON");
-    let mut stream = unix::connect(&place.socket).ok()?;
-    stream.set_write_timeout(Some(DAEMON_PATIENCE)).ok()?;
-    stream.set_read_timeout(Some(DAEMON_PATIENCE)).ok()?;
-    write!(
-        stream,
-        "POST {HOOK_ENDPOINT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
-    .ok()?;
-    // Its first byte says that it has heard.
-    stream.read_exact(&mut [0; 1]).ok()
+    let (sender, heard) = channel();
+    // A pipe of Windows has no timeouts.
+    std::thread::spawn(move || {
+        let told = os::connect(&place.socket).and_then(|mut stream| {
+            write!(
+                stream,
+                "POST {HOOK_ENDPOINT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            )?;
+            // Its first byte says that it has heard.
+            stream.read_exact(&mut [0; 1])
+        });
+        let _waiting = sender.send(told);
+    });
+    heard.recv_timeout(DAEMON_PATIENCE).ok()?.ok()
 }
 
 #[cfg(test)]

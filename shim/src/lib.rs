@@ -9,10 +9,11 @@
 mod connect;
 mod conversation;
 mod hook;
+#[cfg_attr(unix, path = "unix.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod os;
 mod relay;
 mod start;
-#[cfg(unix)]
-mod unix;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -77,8 +78,8 @@ fn go_embedded(daemon: &Daemon, unreachable: &Unreachable) -> ExitCode {
         Ok(program) => program,
         Err(reason) => return fail(reason),
     };
-    let error = unix::become_program(program, "--stdio");
-    fail(&format!("could not run `{}` ({error})", program.display()))
+    os::become_program(program, "--stdio")
+        .unwrap_or_else(|error| fail(&format!("could not run `{}` ({error})", program.display())))
 }
 
 /// What the fuzz targets reach that nobody else needs.

@@ -8,12 +8,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Stdin, Stdout};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::connect::{Daemon, Stream, Unreachable};
@@ -37,7 +34,7 @@ pub(crate) async fn run(daemon: &Daemon, stream: Stream) {
         stdout: tokio::io::stdout(),
         conversation: Conversation::default(),
         heard_at: Instant::now(),
-        parent: Box::pin(parents_end()),
+        parent: Box::pin(protocol::process::parents_end()),
         is_orphan: false,
         farewell: None,
     };
@@ -47,31 +44,8 @@ pub(crate) async fn run(daemon: &Daemon, stream: Stream) {
                 crate::complain(&format!("the client can't be written to ({error})"));
             }
         }
-        () = told_to_leave() => {}
+        () = protocol::os::told_to_leave() => {}
     }
-}
-
-async fn told_to_leave() {
-    let signals = [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ];
-    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = signals.map(signal) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-}
-
-fn parents_end() -> impl Future<Output = ()> {
-    let gone = Arc::new(Notify::new());
-    let told = gone.clone();
-    protocol::process::on_parents_end(move || told.notify_one());
-    async move { gone.notified().await }
 }
 
 type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Stream, Unreachable>> + 'a>>;

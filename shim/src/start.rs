@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use protocol::env;
 use protocol::hello::{READY, TAKEN};
+use protocol::os::{make_private_dir, private, user};
 use protocol::socket::Place;
 use protocol::state;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::connect::{Daemon, Stream, Trouble};
-use crate::unix;
+use crate::os;
 
 /// How long a daemon may take to start, and the herd to pass the lock.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The variables that a daemon is started with; it serves every client, so nothing of this one's is in them.
-const DAEMON_VARIABLES: [&str; 12] = [
+const DAEMON_VARIABLES: [&str; 17] = [
     "HOME",
     "LOGNAME",
     "PATH",
@@ -32,7 +33,12 @@ const DAEMON_VARIABLES: [&str; 12] = [
     "XDG_CONFIG_HOME",
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
+    "APPDATA",
     "LOCALAPPDATA",
+    "SYSTEMROOT",
+    "TEMP",
+    "TMP",
+    "USERPROFILE",
     env::SOCKET,
     env::STATE_DIR,
     env::LOG,
@@ -48,7 +54,7 @@ impl Daemon {
         let mut command = Command::new(program);
         command
             .args(["run", "--detached"])
-            .current_dir("/")
+            .current_dir(os::nowhere(&self.env))
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -59,8 +65,7 @@ impl Daemon {
             }
         }
         let failed = |reason: &str| format!("could not start `{}`: {reason}", program.display());
-        let mut child = command
-            .spawn()
+        let mut child = os::spawn_detached(&mut command)
             .map_err(|error| Trouble::Final(failed(&error.to_string())))?;
         let stdout = child.stdout.take().expect("it is piped");
         let mut line = String::new();
@@ -102,8 +107,10 @@ impl Daemon {
         self.state
             .as_ref()
             .and_then(|directory| {
-                unix::make_private_dir(directory).ok()?;
-                unix::open_private(&directory.join(state::LOG_FILE)).ok()
+                make_private_dir(directory).ok()?;
+                private(File::options().create(true).append(true))
+                    .open(directory.join(state::LOG_FILE))
+                    .ok()
             })
             .map_or_else(Stdio::null, Stdio::from)
     }
@@ -117,11 +124,12 @@ pub(crate) async fn spawn_lock(place: &Place) -> Result<File, Trouble> {
             place.directory.display()
         ))
     };
-    unix::make_private_dir(&place.directory).map_err(|error| failed(&error))?;
-    place.check(unix::user()).map_err(|error| failed(&error))?;
+    make_private_dir(&place.directory).map_err(|error| failed(&error))?;
+    place.check(&user()).map_err(|error| failed(&error))?;
     let path = place.starting();
     let taking = tokio::task::spawn_blocking(move || {
-        let lock = unix::open_private(&path)?;
+        let mut options = File::options();
+        let lock = private(options.create(true).truncate(false).write(true)).open(path)?;
         lock.lock()?;
         Ok::<File, io::Error>(lock)
     });

@@ -1,66 +1,43 @@
-//! The process on Unix: whose it is, what it becomes, and locks.
+//! What only the shim asks of a Unix system.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-/// The effective user.
-pub(crate) fn user() -> u32 {
-    rustix::process::geteuid().as_raw()
+use protocol::env::Env;
+use protocol::os::user;
+use tokio::net::UnixStream;
+use tokio::process::Child;
+
+/// A connection to the daemon.
+pub(crate) type Connection = UnixStream;
+
+/// Where the daemon works: no directory that anybody may want to unmount.
+pub(crate) fn nowhere(_env: &Env) -> PathBuf {
+    PathBuf::from("/")
 }
 
-/// Replaces this process; returns only if that fails.
-pub(crate) fn become_program(program: &Path, argument: &str) -> io::Error {
-    Command::new(program).arg(argument).exec()
+/// Connects to the daemon's socket.
+pub(crate) async fn dial(socket: &Path) -> io::Result<Connection> {
+    UnixStream::connect(socket).await
 }
 
-/// Makes a directory for this user alone, unless it exists.
-pub(crate) fn make_private_dir(path: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-    {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+/// Whether the other end is this user's; else whose it is.
+pub(crate) fn check_peer(connection: &Connection) -> Result<(), String> {
+    match connection.peer_cred() {
+        Ok(peer) if peer.uid() == user() => Ok(()),
+        Ok(peer) => Err(format!("it belongs to user {}", peer.uid())),
+        Err(error) => Err(error.to_string()),
     }
 }
 
-/// Opens a file of this user's for appending, whoever may read along.
-pub(crate) fn open_private(path: &Path) -> io::Result<File> {
-    // What is no file must not keep anybody waiting.
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
+/// Starts the daemon, which detaches itself.
+pub(crate) fn spawn_detached(command: &mut tokio::process::Command) -> io::Result<Child> {
+    command.spawn()
 }
 
-/// Opens a regular file for reading, through no link and without waiting for a writer.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::ErrorKind::InvalidInput.into()),
-    }
-}
-
-/// Connects to a socket of this user's, at once or not at all.
-pub(crate) fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(socket)?;
-    let peer = socket.symlink_metadata()?.uid();
-    match peer == user() {
-        true => Ok(stream),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
-    }
+/// Runs a program in this one's place; returns only if that fails.
+pub(crate) fn become_program(program: &Path, argument: &str) -> io::Result<ExitCode> {
+    Err(Command::new(program).arg(argument).exec())
 }

@@ -2,19 +2,20 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use protocol::hello::{SHUTDOWN_ENDPOINT, STATUS_ENDPOINT, Status};
-use protocol::state;
+use protocol::{os, state};
 
 use crate::cli::print;
 use crate::config::Config;
 
 /// How long a daemon may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+/// The most of an answer, in bytes.
+const MAX_ANSWER: u64 = 1024 * 1024;
 /// How long it may take to leave.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -59,13 +60,14 @@ impl NoStatus {
 
 /// The status of the daemon that a client here would find.
 pub(crate) fn ask_status(config: &Config) -> Result<Status, NoStatus> {
-    let socket = socket(config).map_err(NoStatus::NoPlace)?;
-    let is_other = socket
-        .symlink_metadata()
-        .is_ok_and(|metadata| !metadata.file_type().is_socket());
-    let body = match get(&socket, STATUS_ENDPOINT) {
+    status_at(&socket(config).map_err(NoStatus::NoPlace)?)
+}
+
+fn status_at(socket: &Path) -> Result<Status, NoStatus> {
+    let socket = socket.to_path_buf();
+    let body = match ask(&socket, "GET", STATUS_ENDPOINT) {
         Ok(body) => body,
-        Err(_) if is_other => return Err(NoStatus::InTheWay(socket)),
+        Err(_) if crate::os::is_in_the_way(&socket) => return Err(NoStatus::InTheWay(socket)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(NoStatus::Denied(socket, error.to_string()));
         }
@@ -85,7 +87,7 @@ pub(crate) fn ask_status(config: &Config) -> Result<Status, NoStatus> {
 /// Where the daemon listens: at its place, or where it says in the state directory.
 fn socket(config: &Config) -> Result<PathBuf, String> {
     let place = config.place().map_err(|error| error.to_string())?;
-    if place.explicit || UnixStream::connect(&place.socket).is_ok() {
+    if place.explicit || os::connect(&place.socket).is_ok() {
         return Ok(place.socket);
     }
     let elsewhere = config
@@ -159,11 +161,21 @@ pub(super) fn stop(config: &Config) -> Result<(), String> {
         Err(NoStatus::NotRunning(_)) => return print("no daemon runs"),
         Err(error) => return Err(error.explain()),
     };
-    let socket = Path::new(&status.socket);
-    post(socket, SHUTDOWN_ENDPOINT)
+    leave(&status)?;
+    print(&format!("process {} has left", status.pid))
+}
+
+/// Asks the daemon that listens on a socket to leave, and waits until it has.
+pub(crate) fn stop_at(socket: &Path) -> Result<(), String> {
+    let status = status_at(socket).map_err(|error| error.explain())?;
+    leave(&status)
+}
+
+fn leave(status: &Status) -> Result<(), String> {
+    ask(Path::new(&status.socket), "POST", SHUTDOWN_ENDPOINT)
         .map_err(|error| format!("process {} could not be asked ({error})", status.pid))?;
     let deadline = Instant::now() + LEAVE_PATIENCE;
-    while crate::unix::is_alive(status.pid) {
+    while crate::os::is_alive(status.pid) {
         if Instant::now() > deadline {
             return Err(format!(
                 "process {} was asked to leave and is still there",
@@ -172,7 +184,7 @@ pub(super) fn stop(config: &Config) -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    print(&format!("process {} has left", status.pid))
+    Ok(())
 }
 
 /// Prints what the log holds.
@@ -196,37 +208,26 @@ pub(super) fn logs(config: &Config) -> Result<(), String> {
     }
 }
 
-fn get(socket: &Path, endpoint: &str) -> io::Result<String> {
-    ask(socket, "GET", endpoint)
-}
-
-pub(crate) fn post(socket: &Path, endpoint: &str) -> io::Result<String> {
-    ask(socket, "POST", endpoint)
-}
-
 /// One request on the socket, whose answer ends with the connection.
 fn ask(socket: &Path, method: &str, endpoint: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
-    write!(
-        stream,
+    let request = format!(
         "{method} {endpoint} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )?;
-    let deadline = Instant::now() + ANSWER_PATIENCE;
-    let mut answer = Vec::new();
-    let mut chunk = [0; 16 * 1024];
-    loop {
-        let late = Instant::now() >= deadline || answer.len() > 1024 * 1024;
-        match stream.read(&mut chunk) {
-            Ok(0) => break,
-            _ if late => return Err(io::Error::other("no whole answer in time")),
-            Ok(read) => answer.extend_from_slice(&chunk[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::other("no answer in time"));
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    );
+    let socket = socket.to_path_buf();
+    let (sender, answer) = channel();
+    // Who listens may never answer, or never end; a pipe of Windows has no timeouts.
+    std::thread::spawn(move || {
+        let answered = os::connect(&socket).and_then(|mut stream| {
+            stream.write_all(request.as_bytes())?;
+            let mut answer = Vec::new();
+            stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+            Ok(answer)
+        });
+        let _waiting = sender.send(answered);
+    });
+    let answer = answer
+        .recv_timeout(ANSWER_PATIENCE)
+        .map_err(|_| io::Error::other("no whole answer in time"))??;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),

@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use protocol::{files, state};
+use protocol::{files, os, state};
 use serde_json::{Value, json};
 
 use crate::cli::control::{self, NoStatus};
 use crate::cli::print;
 use crate::config::Config;
-use crate::{git, unix};
+use crate::git;
 
 /// Fewer watches than this are soon used up by an editor and a few projects.
 const FEW_WATCHES: u64 = 65_536;
@@ -113,7 +113,7 @@ fn socket(config: &Config) -> Finding {
             );
         }
     };
-    match place.check(unix::user()) {
+    match place.check(&os::user()) {
         Err(error) if place.directory.exists() => Broken(
             error.to_string(),
             format!(
@@ -137,7 +137,7 @@ fn socket(config: &Config) -> Finding {
 /// Whether files can be made in a directory, unless that is still to be made, and those that are there be written.
 fn usable(directory: &Path, files: &[PathBuf]) -> Result<(), String> {
     let told = |path: &Path, error: std::io::Error| {
-        let whose = unix::owner(path).map_or(String::new(), |owner| format!(", of user {owner}"));
+        let whose = os::owner(path).map_or(String::new(), |owner| format!(", of user {owner}"));
         format!("`{}`{whose} can't be written to ({error})", path.display())
     };
     if !directory.exists() {
@@ -189,7 +189,7 @@ fn state_directory(config: &Config) -> Finding {
         );
     };
     let log = directory.join(state::LOG_FILE);
-    let made = unix::make_private_dir(&directory)
+    let made = os::make_private_dir(&directory)
         .map_err(|error| format!("could not make `{}` ({error})", directory.display()))
         .and_then(|()| {
             usable(

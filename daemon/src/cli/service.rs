@@ -1,7 +1,11 @@
-//! `service`: units for the service manager, which then has the socket and starts the daemon when a client comes.
+//! `service`: units for the service manager, which then keeps the daemon.
 //!
-//! The units are those of `systemd/` and `launchd/` in the repository, with this program's path and the socket's
-//! place put in.
+//! The units are those of `daemon/units` in the repository, with this program's path and the socket's place put in.
+
+#[cfg_attr(target_os = "macos", path = "service/launchd.rs")]
+#[cfg_attr(windows, path = "service/tasks.rs")]
+#[cfg_attr(not(any(windows, target_os = "macos")), path = "service/systemd.rs")]
+mod manager;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +28,7 @@ pub(crate) enum Action {
 
 /// Does it, by the service manager of this system.
 pub(super) fn act(config: &Config, action: Action) -> Result<(), String> {
-    let manager = Manager::of(config)?;
+    let manager = manager::manager(config)?;
     match action {
         Action::Install => install(&manager),
         Action::Uninstall => uninstall(&manager),
@@ -45,73 +49,6 @@ struct Manager {
 
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
-}
-
-impl Manager {
-    #[cfg(not(target_os = "macos"))]
-    fn of(config: &Config) -> Result<Manager, String> {
-        let base = config
-            .env
-            .get("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-            .or_else(|| Some(config.home.as_ref()?.join(".config")))
-            .filter(|path| path.is_absolute())
-            .ok_or("there is no home directory to put units in")?;
-        let directory = base.join("systemd/user");
-        let program = systemd_word(&own_program()?)?;
-        let service = include_str!("../../units/session-checkpoint.service").replace(
-            "ExecStart=%h/.cargo/bin/session-checkpointd ",
-            &format!("ExecStart={program} "),
-        );
-        let socket = include_str!("../../units/session-checkpoint.socket").to_owned();
-        Ok(Manager {
-            units: vec![
-                (directory.join("session-checkpoint.socket"), socket),
-                (directory.join("session-checkpoint.service"), service),
-            ],
-            enable: vec![
-                words("systemctl --user daemon-reload"),
-                words("systemctl --user enable --now session-checkpoint.socket"),
-            ],
-            disable: vec![words(
-                "systemctl --user disable --now session-checkpoint.socket session-checkpoint.service",
-            )],
-            ask: words("systemctl --user is-active session-checkpoint.socket"),
-        })
-    }
-
-    #[cfg(target_os = "macos")]
-    fn of(config: &Config) -> Result<Manager, String> {
-        let home = config
-            .home
-            .as_ref()
-            .ok_or("there is no home directory to put an agent in")?;
-        let path = home.join("Library/LaunchAgents/session-checkpoint.plist");
-        let place = config.place().map_err(|error| error.to_string())?;
-        crate::unix::make_private_dir(&place.directory)
-            .map_err(|error| format!("could not make `{}` ({error})", place.directory.display()))?;
-        let agent = include_str!("../../units/session-checkpoint.plist")
-            .replace(
-                "/usr/local/bin/session-checkpointd",
-                &xml(&own_program()?.to_string_lossy()),
-            )
-            .replace(
-                "/tmp/session-checkpoint/daemon.sock",
-                &xml(&place.socket.to_string_lossy()),
-            );
-        let domain = format!("gui/{}", crate::unix::user());
-        let mut enable = words(&format!("launchctl bootstrap {domain}"));
-        enable.push(path.to_string_lossy().into_owned());
-        Ok(Manager {
-            units: vec![(path, agent)],
-            enable: vec![enable],
-            disable: vec![words(&format!(
-                "launchctl bootout {domain}/session-checkpoint"
-            ))],
-            ask: words(&format!("launchctl print {domain}/session-checkpoint")),
-        })
-    }
 }
 
 fn install(manager: &Manager) -> Result<(), String> {
@@ -191,23 +128,8 @@ fn own_program() -> Result<PathBuf, String> {
         .map_err(|error| format!("this program's own path can't be told ({error})"))
 }
 
-/// A path as a word of a unit's command: quoted, and with nothing in it for systemd to expand.
-/// <https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines>
-#[cfg(not(target_os = "macos"))]
-fn systemd_word(path: &Path) -> Result<String, String> {
-    let text = path
-        .to_str()
-        .filter(|text| !text.contains(char::is_control))
-        .ok_or("this program's path can't be written into a unit")?;
-    let text = text
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('%', "%%")
-        .replace('$', "$$");
-    Ok(format!("\"{text}\""))
-}
-
-#[cfg(target_os = "macos")]
+/// Text of a file in XML.
+#[cfg(any(windows, target_os = "macos"))]
 fn xml(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::io;
 
 thread_local! {
-    static FAILS_AT: Cell<Option<(usize, i32)>> = const { Cell::new(None) };
+    static FAILS_AT: Cell<Option<(usize, io::ErrorKind)>> = const { Cell::new(None) };
     static DONE: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
 /// From now on in this thread, the operation with this number fails with this error; forgets what was done.
-pub(crate) fn plan(fails_at: Option<(usize, i32)>) {
+pub(crate) fn plan(fails_at: Option<(usize, io::ErrorKind)>) {
     FAILS_AT.set(fails_at);
     DONE.take();
 }
@@ -26,7 +26,7 @@ pub(super) fn point(operation: &'static str) -> io::Result<()> {
         done.len() - 1
     });
     match FAILS_AT.get() {
-        Some((at, errno)) if at == number => Err(io::Error::from_raw_os_error(errno)),
+        Some((at, error)) if at == number => Err(error.into()),
         _ => Ok(()),
     }
 }

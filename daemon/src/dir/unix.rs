@@ -5,14 +5,13 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use protocol::files;
+use protocol::{files, os};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use super::{FileRead, ReadError, fault};
+use super::{FileRead, ReadError, Signature, fault};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
@@ -119,7 +118,7 @@ impl Dir {
         let owner = metadata.uid();
         Ok(FileRead {
             bytes,
-            foreign_owner: (owner != crate::unix::user()).then_some(owner),
+            foreign_owner: (owner != os::user()).then_some(owner),
         })
     }
 
@@ -180,7 +179,7 @@ impl Dir {
         let stat = rustix::fs::fstat(&file)?;
         let ordinary = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && stat.st_nlink == 1
-            && stat.st_uid == crate::unix::user();
+            && stat.st_uid == os::user();
         if ordinary && Mode::from_raw_mode(stat.st_mode) != PRIVATE_FILE {
             rustix::fs::fchmod(&file, PRIVATE_FILE)?;
         }
@@ -251,7 +250,7 @@ impl Dir {
                 // It wrote last; one that is gone, or waits itself, doesn't hold it.
                 let holder = holder
                     .and_then(|pid| pid.trim().parse().ok())
-                    .filter(|pid| *pid != std::process::id() && crate::unix::is_alive(*pid));
+                    .filter(|pid| *pid != std::process::id() && crate::os::is_alive(*pid));
                 return Ok(Err(holder));
             }
             std::thread::sleep(LOCK_POLL);
@@ -271,73 +270,61 @@ fn check_type(kind: FileType) -> Result<(), ReadError> {
     }))
 }
 
-/// Opens a file for reading without following a link and without waiting for a FIFO's writer. What it is
-/// must be checked on the open file.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = OPEN | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::RDONLY;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
-}
+/// What stands at a path, or is open.
+#[derive(Debug)]
+pub(crate) struct Stat(Metadata);
 
-/// The first 4 KiB of a regular file, as text.
-pub(crate) fn read_start(path: &Path) -> io::Result<String> {
-    let file = open_regular(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
+impl Stat {
+    /// Of a path, without following a link.
+    pub(crate) fn at(path: &Path) -> io::Result<Stat> {
+        path.symlink_metadata().map(Stat)
     }
-    let mut text = String::new();
-    file.take(4096).read_to_string(&mut text)?;
-    Ok(text)
-}
 
-/// What changes when a file's content does: modification and change time, size, inode, device. `touch -r` and
-/// `cp -p` set the first and can't set the second. Of a directory, only which one it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Signature {
-    modified: (i64, i64),
-    changed: (i64, i64),
-    size: u64,
-    inode: u64,
-    device: u64,
-    mode: u32,
-}
-
-/// A file's signature.
-pub(crate) fn signature(metadata: &Metadata) -> Signature {
-    let is_directory = metadata.is_dir();
-    let unless_directory = |time: (i64, i64)| if is_directory { (0, 0) } else { time };
-    Signature {
-        modified: unless_directory((metadata.mtime(), metadata.mtime_nsec())),
-        changed: unless_directory((metadata.ctime(), metadata.ctime_nsec())),
-        size: if is_directory { 0 } else { metadata.size() },
-        inode: metadata.ino(),
-        device: metadata.dev(),
-        mode: metadata.mode(),
+    /// Of what a path leads to.
+    pub(crate) fn behind(path: &Path) -> io::Result<Stat> {
+        path.metadata().map(Stat)
     }
-}
 
-/// Which file it is, whatever it is called.
-pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
-}
+    /// Of an open file.
+    pub(crate) fn of(file: &File) -> io::Result<Stat> {
+        file.metadata().map(Stat)
+    }
 
-/// Whether what was looked at after `looked_at` can't have changed since without its signature telling: the last
-/// change is further back than the file system's clock is coarse. The kernel's own ticks take up to
-/// 10 ms; a file system that stores whole seconds only may round to two of them (FAT).
-pub(crate) fn is_settled(metadata: &Metadata, looked_at: SystemTime) -> bool {
-    let latest =
-        (metadata.mtime(), metadata.mtime_nsec()).max((metadata.ctime(), metadata.ctime_nsec()));
-    let grain = if metadata.ctime_nsec() == 0 {
-        Duration::from_secs(3)
-    } else {
-        Duration::from_millis(30)
-    };
-    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(latest.0), u64::try_from(latest.1)) else {
-        return false;
-    };
-    let changed = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds);
-    looked_at
-        .duration_since(changed)
-        .is_ok_and(|since| since > grain)
+    pub(crate) fn is_dir(&self) -> bool {
+        self.0.is_dir()
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.0.is_file()
+    }
+
+    pub(crate) fn is_symlink(&self) -> bool {
+        self.0.is_symlink()
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    /// Which file it is, whatever it is called.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.0.dev(), self.0.ino())
+    }
+
+    pub(crate) fn signature(&self) -> Signature {
+        let metadata = &self.0;
+        let is_directory = metadata.is_dir();
+        let unless_directory = |time: (i64, i64)| if is_directory { (0, 0) } else { time };
+        Signature {
+            modified: unless_directory((metadata.mtime(), metadata.mtime_nsec())),
+            changed: unless_directory((metadata.ctime(), metadata.ctime_nsec())),
+            size: if is_directory { 0 } else { metadata.size() },
+            inode: metadata.ino(),
+            device: metadata.dev(),
+            mode: metadata.mode(),
+        }
+    }
 }
 
 /// Why events of a directory's file system can't be trusted to tell of every change: `statfs(2)`.
@@ -358,9 +345,4 @@ pub(crate) fn distrusted(path: &Path) -> Option<String> {
     Some(format!(
         "its file system ({name}) doesn't tell of every change"
     ))
-}
-
-/// When content was last written, in nanoseconds since 1970.
-pub(crate) fn modified(metadata: &Metadata) -> i128 {
-    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }

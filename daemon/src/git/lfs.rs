@@ -8,9 +8,10 @@
 use std::io::Read as _;
 
 use gix::bstr::{BStr, ByteSlice as _};
+use protocol::os;
 use sha2::{Digest as _, Sha256};
 
-use crate::{dir, sha256};
+use crate::sha256;
 
 /// A pointer is far smaller; anything larger is content.
 const MAX_POINTER: u64 = 1024;
@@ -60,7 +61,7 @@ impl<'repo> Filtered<'repo> {
     fn matches_pointer(&self, path: &BStr, entry: &gix::index::Entry) -> Option<bool> {
         let (oid, size) = find_pointer(self.repository, entry.id)?;
         let place = self.repository.workdir_path(path)?;
-        let mut file = dir::open_regular(&place).ok()?;
+        let mut file = os::open_regular(&place).ok()?;
         if file.metadata().ok()?.len() != size {
             return Some(false);
         }
