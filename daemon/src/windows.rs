@@ -112,3 +112,77 @@ pub(crate) const WATCHES_TREES: bool = false;
 
 /// Whether a file may be found under a name that isn't spelt like its own.
 pub(crate) const FOLDS_NAMES: bool = true;
+
+#[cfg(test)]
+mod tests {
+    use protocol::env::{CHECKPOINT_PROJECT_ROOT, Env};
+
+    use super::*;
+    use crate::roots;
+
+    #[test]
+    fn a_drives_path_in_a_uri_has_no_slash_before_it() {
+        assert_eq!(path_of_uri("/C:/My%20Project"), "C:/My Project");
+        assert_eq!(path_of_uri("/d:/x"), "d:/x");
+    }
+
+    #[test]
+    fn clients_start_servers_in_windows_and_at_the_root_of_a_drive() {
+        for system in [r"C:\", r"C:\windows", r"C:\windows\system32"] {
+            assert!(is_system_directory(Path::new(system)), "{system}");
+        }
+        assert!(!is_system_directory(Path::new(r"C:\users")));
+        assert!(!is_system_directory(Path::new(r"C:\windows-project")));
+    }
+
+    #[test]
+    fn one_project_and_one_file_have_one_name_however_they_are_spelt() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("My Project");
+        std::fs::create_dir_all(project.join("src")).unwrap();
+        std::fs::write(project.join("src/Main.rs"), "").unwrap();
+        let plain = protocol::os::canonical(&project).unwrap();
+        assert!(!plain.to_str().unwrap().starts_with(r"\\?\"));
+        let verbatim = project.canonicalize().unwrap();
+        let slashes = plain.to_str().unwrap().replace('\\', "/");
+        let shouted = plain.to_str().unwrap().to_uppercase();
+        for root in [verbatim.to_str().unwrap(), &slashes, &shouted] {
+            let found = roots::named(Some(root), &Env::default()).unwrap().unwrap();
+            assert_eq!(found.path, plain, "{root}");
+            let env = Env::from_iter([(CHECKPOINT_PROJECT_ROOT, root)]);
+            assert_eq!(roots::named(None, &env).unwrap(), Some(found));
+            for file in [
+                r"src\Main.rs",
+                "src/Main.rs",
+                "SRC/main.RS",
+                r".\src\x\..\main.rs",
+            ] {
+                assert_eq!(
+                    roots::relative(&plain, file),
+                    Ok("src/Main.rs".into()),
+                    "{file}"
+                );
+                let absolute = Path::new(root).join(file);
+                let absolute = absolute.to_str().unwrap();
+                assert_eq!(
+                    roots::relative(&plain, absolute),
+                    Ok("src/Main.rs".into()),
+                    "{absolute}"
+                );
+            }
+            assert_eq!(
+                roots::relative(&plain, "src/new.rs"),
+                Ok("src/new.rs".into())
+            );
+        }
+        for outside in [
+            r"C:\windows\win.ini",
+            r"C:x",
+            r"\x",
+            r"..\x",
+            r"\\server\share\x",
+        ] {
+            assert!(roots::relative(&plain, outside).is_err(), "{outside}");
+        }
+    }
+}

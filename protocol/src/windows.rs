@@ -1,6 +1,10 @@
 //! What both sides ask of Windows.
 //!
 //! A user is a SID, and what is private is so by a list that names this user, the system and its administrators.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a pipe that is busy is waited for by the clock"
+)]
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

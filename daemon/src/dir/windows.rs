@@ -467,3 +467,93 @@ fn since_1970(ticks: i64) -> (i64, i64) {
 pub(crate) fn distrusted(_path: &Path) -> Option<String> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::windows::fs::MetadataExt as _;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_somebody_has_open_for_a_moment_is_replaced_and_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        dir.write_new("main", b"old").unwrap();
+        dir.write_new("new", b"new").unwrap();
+        let scanner = File::options()
+            .read(true)
+            .share_mode(0)
+            .open(folder.path().join("main"))
+            .unwrap();
+        let (sender, release) = channel();
+        let scan = std::thread::spawn(move || {
+            release.recv().unwrap();
+            drop(scanner);
+        });
+        assert!(replace(&folder.path().join("new"), &folder.path().join("main")).is_err());
+        sender.send(()).unwrap();
+        dir.rename("new", "main").unwrap();
+        assert_eq!(dir.read("main", "", 10).unwrap().bytes, b"new");
+        scan.join().unwrap();
+    }
+
+    #[test]
+    fn who_holds_a_lock_can_be_read_while_it_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        let held = dir.lock("lock", Instant::now()).unwrap().unwrap();
+        let text = std::fs::read_to_string(folder.path().join("lock")).unwrap();
+        assert_eq!(text.trim(), std::process::id().to_string());
+        assert!(dir.lock("lock", Instant::now()).unwrap().is_err());
+        drop(held);
+        assert!(dir.lock("lock", Instant::now()).unwrap().is_ok());
+    }
+
+    #[test]
+    fn what_is_no_file_is_told_apart_and_nothing_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        std::fs::create_dir(folder.path().join("directory")).unwrap();
+        assert!(matches!(dir.read("none", "", 10), Err(ReadError::Missing)));
+        assert!(matches!(
+            dir.read("directory", "", 10),
+            Err(ReadError::NotRegular("a directory"))
+        ));
+        dir.write_new("file", b"1234567890").unwrap();
+        assert!(matches!(
+            dir.read("file", "", 9),
+            Err(ReadError::TooLarge(9))
+        ));
+        assert_eq!(
+            dir.rename("file", "directory").unwrap_err().kind(),
+            io::ErrorKind::IsADirectory
+        );
+        std::fs::hard_link(folder.path().join("file"), folder.path().join("other")).unwrap();
+        assert!(matches!(
+            dir.read("file", "", 10),
+            Err(ReadError::Linked(2))
+        ));
+        assert!(dir.read("file", "other", 10).is_ok());
+    }
+
+    #[test]
+    fn a_signature_has_the_times_that_the_system_tells() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "one").unwrap();
+        let signature = Stat::at(&path).unwrap().signature();
+        let told = path.metadata().unwrap();
+        assert_eq!(
+            signature.modified,
+            since_1970(told.last_write_time() as i64)
+        );
+        let since = told
+            .modified()
+            .unwrap()
+            .duration_since(std::time::UNIX_EPOCH);
+        assert_eq!(signature.modified(), since.unwrap().as_nanos() as i128);
+        std::fs::write(&path, "three").unwrap();
+        assert_ne!(Stat::at(&path).unwrap().signature(), signature);
+    }
+}
