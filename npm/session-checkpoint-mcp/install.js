@@ -6,6 +6,7 @@ const path = require("node:path");
 
 const platform = `session-checkpoint-mcp-${process.platform}-${process.arch}`;
 try {
+  if (process.platform === "win32") process.exit(0); // there npm starts what is in bin/ by Node in any case
   const from = path.join(path.dirname(require.resolve(`${platform}/package.json`)), "bin");
   // The shim starts the daemon that lies beside it, so both are put in place.
   for (const name of ["session-checkpointd", "session-checkpoint-mcp"]) {

@@ -48,6 +48,8 @@ fn what_is_published_elsewhere_agrees_with_the_package() {
     let npm = json("npm/session-checkpoint-mcp/package.json");
     assert_eq!(npm["version"], VERSION);
     assert_eq!(npm["name"], server["packages"][0]["identifier"]);
+    // The registry takes this for the proof that both are of one owner.
+    assert_eq!(npm["mcpName"], server["name"]);
     let platforms = npm["optionalDependencies"].as_object().unwrap();
     let workflow = file(".github/workflows/release.yml");
     for (name, version) in platforms {
@@ -66,6 +68,13 @@ fn what_is_published_elsewhere_agrees_with_the_package() {
             .matches(&format!("version = \"{VERSION}\""))
             .count(),
         1
+    );
+    // The crates that are published one by one need each other in this version.
+    assert_eq!(
+        manifest
+            .matches(&format!("version = \"={VERSION}\""))
+            .count(),
+        3
     );
     // cargo-deb takes the version from there.
     let deb = manifest.split("[package.metadata.deb]").nth(1).unwrap();
